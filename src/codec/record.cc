@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/record.h"
+
+#include <bit>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "codec/balance.h"
+#include "codec/encode_published.h"
+#include "codec/pack.h"
+#include "codec/rotation.h"
+#include "cpu/kernels.h"
+#include "format/half.h"
+#include "format/record_layout.h"
+
+namespace kvarn {
+namespace {
+
+// Scratch of one tile, kept by each thread so that sealing a tile allocates nothing after the first.
+struct TileScratch {
+  std::vector<float> rows;
+  std::vector<float> work;
+  std::vector<uint8_t> codes;
+  std::vector<uint8_t> placed;
+
+  void Reserve(const kvarn_format& format) {
+    const auto group = static_cast<size_t>(format.group);
+    const size_t floats = group * static_cast<size_t>(RowStride(format.head_dim));
+    const size_t bytes = group * static_cast<size_t>(format.head_dim);
+    if (rows.size() < floats) rows.resize(floats);
+    if (work.size() < floats) work.resize(floats);
+    if (codes.size() < bytes) codes.resize(bytes);
+    if (placed.size() < bytes) placed.resize(bytes);
+  }
+};
+
+TileScratch& ThreadScratch() {
+  static thread_local TileScratch scratch;
+  return scratch;
+}
+
+struct TileVectors {
+  uint16_t scale[kMaxHeadDim];  // K [D]; V [G] fits, G <= 128
+  uint16_t zero[kMaxHeadDim];
+  uint16_t other[kMaxHeadDim];
+};
+static_assert(kMaxHeadDim >= kMaxGroup);
+
+void StoreVector(const uint16_t* values, int count, uint8_t* out) {
+  std::memcpy(out, values, sizeof(uint16_t) * static_cast<size_t>(count));
+}
+
+// Token vectors are indexed by position in the group; positions without a row get scale 0.
+void StoreTokenVector(const uint16_t* values, int n_rows, const int32_t* position, int group,
+                      uint8_t* out) {
+  uint16_t placed[kMaxGroup] = {};
+  for (int i = 0; i < n_rows; ++i) placed[position != nullptr ? position[i] : i] = values[i];
+  StoreVector(placed, group, out);
+}
+
+void StoreScales(const kvarn_format& format, const TileVectors& v, int n_rows,
+                 const int32_t* position, uint8_t* record) {
+  const RecordLayout layout = MakeRecordLayout(format);
+  if (format.role == KVARN_KEY) {
+    StoreVector(v.scale, format.head_dim, record + layout.scale);
+    StoreVector(v.zero, format.head_dim, record + layout.zero);
+    StoreTokenVector(v.other, n_rows, position, format.group, record + layout.other);
+  } else {
+    StoreVector(v.other, format.head_dim, record + layout.other);
+    StoreTokenVector(v.scale, n_rows, position, format.group, record + layout.scale);
+    StoreTokenVector(v.zero, n_rows, position, format.group, record + layout.zero);
+  }
+}
+
+bool ScalesByBalance(const kvarn_format& format) {
+  return format.role == KVARN_KEY && format.mode == KVARN_BALANCED;
+}
+
+kvarn_status Encode(const kvarn_format& format, const float* rows, int row_stride, int n_rows,
+                    const int32_t* position, const int8_t* balance, uint8_t* record,
+                    kvarn_counts* counts) {
+  const Rotation* rotation = FindRotation(format.head_dim);
+  if (rotation == nullptr) return KVARN_ERROR_MEMORY;
+  TileScratch& scratch = ThreadScratch();
+  scratch.Reserve(format);
+  const int dim = format.head_dim;
+  const int stride = RowStride(dim);
+  const RecordLayout layout = MakeRecordLayout(format);
+
+  float balance_scale[kMaxHeadDim];
+  for (int d = 0; d < dim; ++d) {
+    balance_scale[d] = balance != nullptr ? BalanceScale(balance[d]) : 1.0F;
+  }
+  for (int g = 0; g < n_rows; ++g) {
+    float* row = scratch.rows.data() + static_cast<ptrdiff_t>(g) * stride;
+    SanitiseRow(rows + static_cast<ptrdiff_t>(g) * row_stride, dim, row, counts);
+    if (ScalesByBalance(format)) {
+      for (int d = 0; d < dim; ++d) row[d] = row[d] * balance_scale[d];
+    }
+    for (int d = dim; d < stride; ++d) row[d] = 0.0F;
+  }
+
+  const Kernels& kernels = ActiveKernels();
+  kernels.rotate(*rotation, scratch.rows.data(), n_rows, stride, false);
+  TileVectors vectors;
+  EncodeTile tile;
+  tile.head_dim = dim;
+  tile.n_rows = n_rows;
+  tile.bits = format.bits;
+  tile.rows = scratch.rows.data();
+  tile.scratch = scratch.work.data();
+  tile.codes = scratch.codes.data();
+  tile.scale = vectors.scale;
+  tile.zero = vectors.zero;
+  tile.other = vectors.other;
+  const bool key = format.role == KVARN_KEY;
+  if (format.mode == KVARN_PUBLISHED) {
+    EncodePublished(key, &tile);
+  } else {
+    (key ? kernels.encode_key : kernels.encode_value)(&tile);
+  }
+
+  const uint8_t* codes = scratch.codes.data();
+  if (n_rows != format.group || position != nullptr) {
+    std::memset(scratch.placed.data(), 0, scratch.placed.size());
+    for (int i = 0; i < n_rows; ++i) {
+      const int at = position != nullptr ? position[i] : i;
+      std::memcpy(scratch.placed.data() + static_cast<ptrdiff_t>(at) * dim,
+                  codes + static_cast<ptrdiff_t>(i) * dim, static_cast<size_t>(dim));
+    }
+    codes = scratch.placed.data();
+  }
+  std::memset(record, 0, layout.bytes);
+  PackCodes(format, codes, record + layout.codes);
+  StoreScales(format, vectors, n_rows, position, record);
+  if (layout.has_balance && balance != nullptr) {
+    std::memcpy(record + layout.balance, balance, static_cast<size_t>(dim));
+  }
+  if (counts != nullptr) counts->values_saturated += tile.saturated;
+  return KVARN_OK;
+}
+
+kvarn_status Decode(const kvarn_format& format, const uint8_t* record, float* rows) {
+  const Rotation* rotation = FindRotation(format.head_dim);
+  if (rotation == nullptr) return KVARN_ERROR_MEMORY;
+  TileScratch& scratch = ThreadScratch();
+  scratch.Reserve(format);
+  const int dim = format.head_dim;
+  const int group = format.group;
+  const int stride = RowStride(dim);
+  const RecordLayout layout = MakeRecordLayout(format);
+  UnpackCodes(format, record + layout.codes, scratch.codes.data());
+
+  const auto load = [&](size_t offset, int index) {
+    uint16_t half = 0;
+    std::memcpy(&half, record + offset + sizeof(half) * static_cast<size_t>(index), sizeof(half));
+    return HalfToFloat(half);
+  };
+  const bool key = format.role == KVARN_KEY;
+  const float centre = format.mode == KVARN_BALANCED && key
+                           ? static_cast<float>((1 << format.bits) - 1) * 0.5F
+                           : 0.0F;
+  const bool zero_inside = !key || format.mode == KVARN_PUBLISHED;
+  float line_scale[kMaxHeadDim];
+  float line_zero[kMaxHeadDim];
+  float other[kMaxHeadDim];
+  const int lines = key ? dim : group;
+  const int items = key ? group : dim;
+  for (int i = 0; i < lines; ++i) {
+    line_scale[i] = load(layout.scale, i);
+    line_zero[i] = load(layout.zero, i);
+  }
+  for (int i = 0; i < items; ++i) other[i] = load(layout.other, i);
+
+  float* work = scratch.rows.data();
+  for (int g = 0; g < group; ++g) {
+    float* row = work + static_cast<ptrdiff_t>(g) * stride;
+    const uint8_t* code = scratch.codes.data() + static_cast<ptrdiff_t>(g) * dim;
+    for (int d = 0; d < dim; ++d) {
+      const int line = key ? d : g;
+      const int item = key ? g : d;
+      const float level = (static_cast<float>(code[d]) - centre) * line_scale[line];
+      row[d] = zero_inside ? (level + line_zero[line]) * other[item]
+                           : level * other[item] + line_zero[line];
+    }
+    for (int d = dim; d < stride; ++d) row[d] = 0.0F;
+  }
+  ActiveKernels().rotate(*rotation, work, group, stride, true);
+  for (int g = 0; g < group; ++g) {
+    const float* row = work + static_cast<ptrdiff_t>(g) * stride;
+    float* out = rows + static_cast<ptrdiff_t>(g) * dim;
+    for (int d = 0; d < dim; ++d) out[d] = row[d];
+    if (!layout.has_balance) continue;
+    for (int d = 0; d < dim; ++d) {
+      const auto exponent = std::bit_cast<int8_t>(record[layout.balance + static_cast<size_t>(d)]);
+      out[d] = out[d] * BalanceScale(-static_cast<int>(exponent));
+    }
+  }
+  return KVARN_OK;
+}
+
+}  // namespace
+
+void SanitiseRow(const float* in, int head_dim, float* out, kvarn_counts* counts) {
+  bool finite = true;
+  uint64_t saturated = 0;
+  for (int d = 0; d < head_dim; ++d) {
+    const float x = in[d];
+    finite = finite && (std::bit_cast<uint32_t>(x) & 0x7F800000U) != 0x7F800000U;
+    saturated += (x > kHalfMax || x < -kHalfMax) ? 1U : 0U;
+    const float low = x < kHalfMax ? x : kHalfMax;
+    out[d] = low > -kHalfMax ? low : -kHalfMax;
+  }
+  if (!finite) {
+    for (int d = 0; d < head_dim; ++d) out[d] = 0.0F;
+    saturated = 0;
+  }
+  if (counts == nullptr) return;
+  counts->rows_zeroed += finite ? 0U : 1U;
+  counts->values_saturated += saturated;
+}
+
+kvarn_status EncodeRecord(const kvarn_format& format, const float* rows, int row_stride, int n_rows,
+                          const int32_t* position, const int8_t* balance, uint8_t* record,
+                          kvarn_counts* counts) {
+  try {
+    return Encode(format, rows, row_stride, n_rows, position, balance, record, counts);
+  } catch (const std::bad_alloc&) {
+    return KVARN_ERROR_MEMORY;
+  }
+}
+
+kvarn_status DecodeRecord(const kvarn_format& format, const uint8_t* record, float* rows) {
+  try {
+    return Decode(format, record, rows);
+  } catch (const std::bad_alloc&) {
+    return KVARN_ERROR_MEMORY;
+  }
+}
+
+kvarn_status ReorderRecord(const kvarn_format& from, const uint8_t* record, const kvarn_format& to,
+                           uint8_t* out) {
+  try {
+    TileScratch& scratch = ThreadScratch();
+    scratch.Reserve(from);
+    const RecordLayout source = MakeRecordLayout(from);
+    const RecordLayout target = MakeRecordLayout(to);
+    UnpackCodes(from, record + source.codes, scratch.codes.data());
+    std::memset(out, 0, target.bytes);
+    PackCodes(to, scratch.codes.data(), out + target.codes);
+    const bool key = from.role == KVARN_KEY;
+    const size_t tail_from = key ? source.scale : source.other;
+    const size_t tail_to = key ? target.scale : target.other;
+    const size_t tail = source.balance - tail_from +
+                        (source.has_balance ? static_cast<size_t>(from.head_dim) : 0);
+    std::memcpy(out + tail_to, record + tail_from, tail);
+    return KVARN_OK;
+  } catch (const std::bad_alloc&) {
+    return KVARN_ERROR_MEMORY;
+  }
+}
+
+}  // namespace kvarn

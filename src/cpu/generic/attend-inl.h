@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention of one block of query rows over a range of tiles (docs/architecture.md section 5). The
+// inner products see raw codes: a, t, C fold into the weights and the epilogue. See vec-inl.h.
+
+// exp(x) for x <= 0; below -87 it is 0. Degree-6 polynomial after reduction by ln 2, relative error
+// below 3e-7.
+KVARN_INLINE Vf Exp(Vf x) {
+  const Vf clamped = Max(x, Splat(-87.0F));
+  const Vf n = Round(clamped * 1.44269504088896341F);
+  const Vf r = (clamped - n * 0.693359375F) + n * 2.12194440e-4F;
+  Vf p = Splat(1.3981999507e-3F);
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = (p * r * r + r) + 1.0F;
+  const Vi bits = (__builtin_convertvector(n, Vi) + 127) << 23;
+  const Vf scaled = p * reinterpret_cast<Vf>(bits);
+  return x < -87.0F ? Splat(0.0F) : scaled;
+}
+KVARN_INLINE float ExpF(float x) { return Exp(Splat(x))[0]; }
+
+static const float kMinusInfinity = -__builtin_inff();
+
+// Everything the steps below share.
+struct AttendState {
+  const AttentionTask* task;
+  const kvarn_attention* call;
+  int key_dim, value_dim;
+  int key_stride, value_stride;
+  int rows;
+  int heads_per_kv;
+  float* query;
+  float* rotated;
+  int8_t* weights;
+  float* score;    // [rows][kMaxGroup], becomes the probabilities
+  float* mask;     // [rows][kMaxGroup]
+  float* product;  // [rows][product_stride]
+  float* tile;
+  int weight_stride;
+  int product_stride;
+  bool rotated_valid;
+  int8_t balance[kMaxHeadDim];  // of the rotated queries
+  float slope[kQueryBlock];     // ALiBi
+  int mask_row[kQueryBlock];    // row of `mask` that holds this row's mask
+  bool visible[kQueryBlock];    // any column of the tile visible
+};
+
+struct QueryIndex {
+  int token;
+  int head;
+};
+KVARN_INLINE QueryIndex IndexOf(const AttendState& s, int row) {
+  const int flat = s.task->first_row + row;
+  return QueryIndex{flat / s.heads_per_kv,
+                    s.task->kv_head * s.heads_per_kv + flat % s.heads_per_kv};
+}
+
+// ALiBi slope of a head (arXiv 2108.12409): powers of 2^(-max_bias/2^k), odd powers of its root for
+// the heads beyond the largest power of two.
+static float AlibiSlope(float max_bias, int n_heads, int head) {
+  if (max_bias <= 0.0F) return 1.0F;
+  int power = 1;
+  while (2 * power <= n_heads) power *= 2;
+  const float base = head < power ? -max_bias / static_cast<float>(power)
+                                  : -max_bias / 2.0F / static_cast<float>(power);
+  const int exponent = head < power ? head + 1 : 2 * (head - power) + 1;
+  return __builtin_powf(__builtin_exp2f(base), static_cast<float>(exponent));
+}
+
+static void LoadQueries(AttendState* s) {
+  const kvarn_attention& call = *s->call;
+  for (int r = 0; r < s->rows; ++r) {
+    const QueryIndex at = IndexOf(*s, r);
+    const uint8_t* from = reinterpret_cast<const uint8_t*>(call.query) +
+                          static_cast<size_t>(s->task->stream) * call.query_stream_stride +
+                          static_cast<size_t>(at.token) * call.query_token_stride +
+                          static_cast<size_t>(at.head) * call.query_head_stride;
+    float* to = s->query + static_cast<int64_t>(r) * s->key_stride;
+    __builtin_memcpy(to, from, sizeof(float) * static_cast<size_t>(s->key_dim));
+    for (int d = 0; d < s->key_dim; ++d) to[d] = to[d] * call.scale;
+    for (int d = s->key_dim; d < s->key_stride; ++d) to[d] = 0.0F;
+    s->slope[r] = AlibiSlope(call.max_bias, call.n_heads, at.head);
+    s->mask_row[r] = r;
+    if (r > 0 && call.mask_heads == 1 && IndexOf(*s, r - 1).token == at.token) {
+      s->mask_row[r] = s->mask_row[r - 1];
+    }
+  }
+}
+
+// Fills `mask` for one tile and finds the rows that see any of it. Columns beyond the call's rows
+// are -inf. False if no row sees anything.
+static bool LoadMask(AttendState* s, int64_t first_row, int group) {
+  const kvarn_attention& call = *s->call;
+  const int64_t left = call.n_rows - first_row;
+  const int columns = static_cast<int>(left < group ? left : group);
+  bool any = false;
+  for (int r = 0; r < s->rows; ++r) {
+    if (s->mask_row[r] != r) {
+      s->visible[r] = s->visible[s->mask_row[r]];
+      continue;
+    }
+    float* mask = s->mask + static_cast<int64_t>(r) * kMaxGroup;
+    for (int g = columns; g < group; ++g) mask[g] = kMinusInfinity;
+    s->visible[r] = true;
+    any = true;
+    if (call.mask == nullptr) {
+      for (int g = 0; g < columns; ++g) mask[g] = 0.0F;
+      continue;
+    }
+    const QueryIndex at = IndexOf(*s, r);
+    const uint8_t* from =
+        reinterpret_cast<const uint8_t*>(call.mask) +
+        static_cast<size_t>(s->task->stream % call.mask_streams) * call.mask_stream_stride +
+        static_cast<size_t>(at.head % call.mask_heads) * call.mask_head_stride +
+        static_cast<size_t>(at.token) * call.mask_token_stride +
+        static_cast<size_t>(first_row) * sizeof(uint16_t);
+    uint16_t half[kMaxGroup];
+    __builtin_memcpy(half, from, sizeof(uint16_t) * static_cast<size_t>(columns));
+    uint16_t differs = 0;  // from -inf
+    for (int g = 0; g < columns; ++g) differs = static_cast<uint16_t>(differs | (half[g] ^ 0xFC00U));
+    s->visible[r] = differs != 0;
+    if (s->visible[r]) ToFloat(half, mask, columns);
+  }
+  if (call.mask == nullptr) return any;
+  any = false;
+  for (int r = 0; r < s->rows; ++r) any = any || s->visible[r];
+  return any;
+}
+
+// Queries in the frame of a record: (query / s) H. Kept until a record has another s.
+static void RotateQueries(AttendState* s, const uint8_t* record, const RecordLayout& layout) {
+  const uint8_t* balance = record + layout.balance;
+  if (s->rotated_valid &&
+      (!layout.has_balance ||
+       __builtin_memcmp(balance, s->balance, static_cast<size_t>(s->key_dim)) == 0)) {
+    return;
+  }
+  __builtin_memcpy(s->rotated, s->query,
+                   sizeof(float) * static_cast<size_t>(s->rows * s->key_stride));
+  if (layout.has_balance) {
+    __builtin_memcpy(s->balance, balance, static_cast<size_t>(s->key_dim));
+    alignas(64) float inverse[kMaxHeadDim];
+    for (int d = 0; d < s->key_dim; ++d) inverse[d] = BalanceScale(-static_cast<int>(s->balance[d]));
+    for (int r = 0; r < s->rows; ++r) {
+      float* q = s->rotated + static_cast<int64_t>(r) * s->key_stride;
+      for (int d = 0; d < s->key_dim; ++d) q[d] = q[d] * inverse[d];
+    }
+  }
+  Rotate(*s->task->key_rotation, s->rotated, s->rows, s->key_stride, false);
+  s->rotated_valid = true;
+}
+
+// A row of weights as 15-bit integers w = 128 high + low, w * scale close to the input.
+struct WeightScale {
+  float scale;
+  float sum;  // of w, exact below 2^24
+};
+static WeightScale QuantiseWeights(const float* weight, int count, int8_t* high, int8_t* low) {
+  float largest = 0.0F;
+  for (int i = 0; i < count; ++i) largest = MaxF(largest, __builtin_fabsf(weight[i]));
+  if (!(largest > 1e-30F)) {
+    __builtin_memset(high, 0, static_cast<size_t>(count));
+    __builtin_memset(low, 0, static_cast<size_t>(count));
+    return WeightScale{0.0F, 0.0F};
+  }
+  const float inverse = 16256.0F / largest;
+  int32_t sum = 0;
+  for (int i = 0; i < count; ++i) {
+    const auto w = static_cast<int32_t>(RoundF(weight[i] * inverse));
+    const int32_t upper = (w + 64) >> 7;
+    high[i] = static_cast<int8_t>(upper);
+    low[i] = static_cast<int8_t>(w - upper * 128);
+    sum += w;
+  }
+  return WeightScale{largest / 16256.0F, static_cast<float>(sum)};
+}
+
+static void DotRecord(const AttendState& s, const uint8_t* codes, int bits,
+                      const RecordLayout& layout) {
+  CodeDotArgs args;
+  args.codes = codes;
+  args.strips = (layout.lanes + kLanesPerStrip - 1) / kLanesPerStrip;
+  args.contraction = layout.contraction;
+  args.weights = s.weights;
+  args.weight_stride = s.weight_stride;
+  args.rows = s.rows;
+  args.out = s.product;
+  args.out_stride = s.product_stride;
+  args.multiplier = 1.0F;
+  args.add = false;
+  if (bits == 8) return CodeDot<8>(args);
+  if (bits == 4) return CodeDot<4>(args);
+  CodeDot<2>(args);
+  if (bits == 2) return;
+  const int units = (layout.contraction + 15) / 16;
+  args.codes = codes + static_cast<int64_t>(args.strips) * units * kUnitBytes;
+  args.multiplier = 4.0F;  // the third bit
+  args.add = true;
+  CodeDot<1>(args);
+}
+
+// Raw scores of a sealed K tile: t (X0 + sum Q' code) + Cz.
+static void ScoreRecord(AttendState* s, const kvarn_plane& plane, const uint8_t* record) {
+  const RecordLayout& layout = plane.record;
+  const int bits = plane.config.format.bits;
+  const bool balanced = plane.config.format.mode == KVARN_BALANCED;
+  const int group = plane.config.format.group;
+  RotateQueries(s, record, layout);
+  alignas(64) float a[kMaxHeadDim];
+  alignas(64) float z[kMaxHeadDim];
+  alignas(64) float t[kMaxGroup];
+  alignas(64) float folded[kMaxHeadDim];
+  ToFloat(reinterpret_cast<const uint16_t*>(record + layout.scale), a, s->key_dim);
+  ToFloat(reinterpret_cast<const uint16_t*>(record + layout.zero), z, s->key_dim);
+  ToFloat(reinterpret_cast<const uint16_t*>(record + layout.other), t, group);
+  const float half = static_cast<float>((1 << bits) - 1) * 0.5F;
+  WeightScale scale[kQueryBlock];
+  float offset[kQueryBlock];
+  for (int r = 0; r < s->rows; ++r) {
+    const float* q = s->rotated + static_cast<int64_t>(r) * s->key_stride;
+    LaneSum zero = ZeroLanes();
+    for (int d = 0; d < s->key_dim; d += 8) {
+      for (int i = 0; i < 8; ++i) folded[d + i] = q[d + i] * a[d + i];
+    }
+    int d = 0;
+    for (; d + 32 <= s->key_dim; d += 32) {
+      for (int i = 0; i < 32 / kWidth; ++i) {
+        zero.part[i] = zero.part[i] + Load(q + d + i * kWidth) * Load(z + d + i * kWidth);
+      }
+    }
+    float rest = Join(zero);
+    for (; d < s->key_dim; ++d) rest = rest + q[d] * z[d];
+    offset[r] = rest;
+    int8_t* high = s->weights + static_cast<int64_t>(2 * r) * s->weight_stride;
+    int8_t* low = high + s->weight_stride;
+    scale[r] = QuantiseWeights(folded, s->key_dim, high, low);
+    for (d = s->key_dim; d < RoundUp(s->key_dim, 32); ++d) high[d] = low[d] = 0;
+  }
+  DotRecord(*s, record + layout.codes, bits, layout);
+  for (int r = 0; r < s->rows; ++r) {
+    const float* dot = s->product + static_cast<int64_t>(r) * s->product_stride;
+    float* out = s->score + static_cast<int64_t>(r) * kMaxGroup;
+    const float inside = balanced ? -half * scale[r].sum * scale[r].scale : offset[r];
+    const float outside = balanced ? offset[r] : 0.0F;
+    for (int g = 0; g < group; ++g) {
+      out[g] = t[g] * (dot[g] * scale[r].scale + inside) + outside;
+    }
+  }
+}
+
+// fp32 copy of an exact tile, [group][stride], padding zero.
+static void LoadExactTile(const AttendState& s, const uint16_t* exact, int group, int dim,
+                          int stride) {
+  for (int g = 0; g < group; ++g) {
+    float* to = s.tile + static_cast<int64_t>(g) * stride;
+    ToFloat(exact + static_cast<int64_t>(g) * dim, to, dim);
+    for (int d = dim; d < stride; ++d) to[d] = 0.0F;
+  }
+}
+
+static void ScoreExact(AttendState* s, const uint16_t* exact, int group) {
+  const int stride = s->key_stride;
+  LoadExactTile(*s, exact, group, s->key_dim, stride);
+  for (int r = 0; r < s->rows; ++r) {
+    if (!s->visible[r]) continue;
+    const float* q = s->query + static_cast<int64_t>(r) * stride;
+    float* out = s->score + static_cast<int64_t>(r) * kMaxGroup;
+    for (int g = 0; g < group; ++g) {
+      const float* k = s->tile + static_cast<int64_t>(g) * stride;
+      Vf sum = Splat(0.0F);
+      for (int d = 0; d < stride; d += kWidth) sum = sum + Load(q + d) * Load(k + d);
+      float total = 0.0F;
+      for (int i = 0; i < kWidth; ++i) total = total + sum[i];
+      out[g] = total;
+    }
+  }
+}
+
+// Soft-cap, mask and the running softmax; `score` becomes probabilities relative to the new
+// maximum. A row that sees nothing gets zeros.
+static void UpdateSoftmax(AttendState* s, int group) {
+  const float softcap = s->call->softcap;
+  const AttentionPartial& partial = s->task->partial;
+  for (int r = 0; r < s->rows; ++r) {
+    float* p = s->score + static_cast<int64_t>(r) * kMaxGroup;
+    if (!s->visible[r]) {
+      __builtin_memset(p, 0, sizeof(float) * static_cast<size_t>(group));
+      continue;
+    }
+    if (softcap != 0.0F) {
+      for (int g = 0; g < group; ++g) p[g] = softcap * __builtin_tanhf(p[g] / softcap);
+    }
+    const float* mask = s->mask + static_cast<int64_t>(s->mask_row[r]) * kMaxGroup;
+    const float slope = s->slope[r];
+    Vf top = Splat(kMinusInfinity);
+    for (int g = 0; g < group; g += kWidth) {
+      const Vf x = Load(p + g) + slope * Load(mask + g);
+      Store(p + g, x);
+      top = Max(top, x);
+    }
+    float largest = top[0];
+    for (int i = 1; i < kWidth; ++i) largest = MaxF(largest, top[i]);
+    if (!(largest > kMinusInfinity)) {  // every column -inf (or NaN): nothing to add
+      __builtin_memset(p, 0, sizeof(float) * static_cast<size_t>(group));
+      continue;
+    }
+    const float before = partial.max[r];
+    if (largest > before) {
+      const float shrink = before > kMinusInfinity ? ExpF(before - largest) : 0.0F;
+      partial.max[r] = largest;
+      partial.sum[r] = partial.sum[r] * shrink;
+      float* rotated = partial.rotated + static_cast<int64_t>(r) * s->value_stride;
+      float* plain = partial.plain + static_cast<int64_t>(r) * s->value_stride;
+      for (int d = 0; d < s->value_stride; d += kWidth) {
+        Store(rotated + d, Load(rotated + d) * shrink);
+        Store(plain + d, Load(plain + d) * shrink);
+      }
+    }
+    const float reference = partial.max[r];
+    Vf sum = Splat(0.0F);
+    for (int g = 0; g < group; g += kWidth) {
+      const Vf e = Exp(Load(p + g) - reference);
+      Store(p + g, e);
+      sum = sum + e;
+    }
+    for (int i = 0; i < kWidth; ++i) partial.sum[r] = partial.sum[r] + sum[i];
+  }
+}
+
+// O += C (sum P' code + Pz) for a sealed V tile.
+static void AccumulateRecord(AttendState* s, const kvarn_plane& plane, const uint8_t* record) {
+  const RecordLayout& layout = plane.record;
+  const int group = plane.config.format.group;
+  alignas(64) float a[kMaxGroup];
+  alignas(64) float z[kMaxGroup];
+  alignas(64) float c[kMaxHeadDim + kRowAlign];
+  alignas(64) float folded[kMaxGroup];
+  ToFloat(reinterpret_cast<const uint16_t*>(record + layout.scale), a, group);
+  ToFloat(reinterpret_cast<const uint16_t*>(record + layout.zero), z, group);
+  ToFloat(reinterpret_cast<const uint16_t*>(record + layout.other), c, s->value_dim);
+  WeightScale scale[kQueryBlock];
+  float offset[kQueryBlock];
+  for (int r = 0; r < s->rows; ++r) {
+    const float* p = s->score + static_cast<int64_t>(r) * kMaxGroup;
+    LaneSum zero = ZeroLanes();
+    for (int g = 0; g < group; g += 32) {
+      for (int i = 0; i < 32 / kWidth; ++i) {
+        const int at = g + i * kWidth;
+        Store(folded + at, Load(p + at) * Load(a + at));
+        zero.part[i] = zero.part[i] + Load(p + at) * Load(z + at);
+      }
+    }
+    offset[r] = Join(zero);
+    int8_t* high = s->weights + static_cast<int64_t>(2 * r) * s->weight_stride;
+    scale[r] = QuantiseWeights(folded, group, high, high + s->weight_stride);
+  }
+  DotRecord(*s, record + layout.codes, plane.config.format.bits, layout);
+  for (int r = 0; r < s->rows; ++r) {
+    const float* dot = s->product + static_cast<int64_t>(r) * s->product_stride;
+    float* out = s->task->partial.rotated + static_cast<int64_t>(r) * s->value_stride;
+    for (int d = 0; d < s->value_dim; ++d) {
+      out[d] = out[d] + c[d] * (dot[d] * scale[r].scale + offset[r]);
+    }
+  }
+}
+
+static void AccumulateExact(AttendState* s, const uint16_t* exact, int group) {
+  const int stride = s->value_stride;
+  LoadExactTile(*s, exact, group, s->value_dim, stride);
+  for (int r = 0; r < s->rows; ++r) {
+    if (!s->visible[r]) continue;
+    const float* p = s->score + static_cast<int64_t>(r) * kMaxGroup;
+    float* out = s->task->partial.plain + static_cast<int64_t>(r) * stride;
+    for (int d = 0; d < stride; d += kWidth) {
+      Vf sum = Load(out + d);
+      for (int g = 0; g < group; ++g) {
+        sum = sum + p[g] * Load(s->tile + static_cast<int64_t>(g) * stride + d);
+      }
+      Store(out + d, sum);
+    }
+  }
+}
+
+static void Attend(const AttentionTask& task) {
+  const kvarn_attention& call = *task.call;
+  const kvarn_plane& keys = *call.key_plane;
+  const kvarn_plane& values = *call.value_plane;
+  const int group = keys.config.format.group;
+  AttendState s;
+  s.task = &task;
+  s.call = &call;
+  s.key_dim = keys.config.format.head_dim;
+  s.value_dim = values.config.format.head_dim;
+  s.key_stride = RowStride(s.key_dim);
+  s.value_stride = RowStride(s.value_dim);
+  s.rows = task.n_rows;
+  s.heads_per_kv = call.n_heads / call.n_kv_heads;
+  const AttentionScratch scratch = MakeAttentionScratch(s.key_dim, s.value_dim);
+  s.query = reinterpret_cast<float*>(task.scratch + scratch.query);
+  s.rotated = reinterpret_cast<float*>(task.scratch + scratch.rotated);
+  s.weights = reinterpret_cast<int8_t*>(task.scratch + scratch.weights);
+  s.score = reinterpret_cast<float*>(task.scratch + scratch.score);
+  s.mask = reinterpret_cast<float*>(task.scratch + scratch.mask);
+  s.product = reinterpret_cast<float*>(task.scratch + scratch.product);
+  s.tile = reinterpret_cast<float*>(task.scratch + scratch.tile);
+  s.weight_stride = scratch.weight_stride;
+  s.product_stride = scratch.product_stride;
+  s.rotated_valid = false;
+  LoadQueries(&s);
+  for (int r = 0; r < s.rows; ++r) {
+    task.partial.max[r] = kMinusInfinity;
+    task.partial.sum[r] = 0.0F;
+  }
+  const size_t bytes = sizeof(float) * static_cast<size_t>(s.rows * s.value_stride);
+  __builtin_memset(task.partial.rotated, 0, bytes);
+  __builtin_memset(task.partial.plain, 0, bytes);
+
+  const TileEntry* key_tiles = keys.Tiles(task.keys);
+  const TileEntry* value_tiles = values.Tiles(task.values);
+  for (int64_t tile = task.first_tile; tile < task.end_tile; ++tile) {
+    if (!LoadMask(&s, tile * group, group)) continue;
+    const TileEntry& key = key_tiles[tile];
+    if (key.state == TileState::kSealed) {
+      ScoreRecord(&s, keys, keys.Record(task.keys, tile));
+    } else if (key.state == TileState::kOpen) {
+      ScoreExact(&s, keys.ExactTile(task.keys, key.slot), group);
+    } else {  // never written: zeros
+      __builtin_memset(s.score, 0, sizeof(float) * static_cast<size_t>(s.rows * kMaxGroup));
+    }
+    UpdateSoftmax(&s, group);
+    const TileEntry& value = value_tiles[tile];
+    if (value.state == TileState::kSealed) {
+      AccumulateRecord(&s, values, values.Record(task.values, tile));
+    } else if (value.state == TileState::kOpen) {
+      AccumulateExact(&s, values.ExactTile(task.values, value.slot), group);
+    }
+  }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rotation of rows by an orthonormal Hadamard matrix: butterflies of distance 1, 2, 4, ... inside
+// each block, then the small matrix across blocks in ascending order, then one multiply by the
+// scale. That order is part of the format (docs/format.md section 2). See vec-inl.h on inclusion.
+
+KVARN_INLINE void ButterflyScalar(float* x, int distance, int block) {
+  for (int start = 0; start < block; start += 2 * distance) {
+    for (int i = start; i < start + distance; ++i) {
+      const float a = x[i];
+      const float b = x[i + distance];
+      x[i] = a + b;
+      x[i + distance] = a - b;
+    }
+  }
+}
+
+KVARN_INLINE void ButterflyVector(float* x, int distance, int block) {
+  for (int start = 0; start < block; start += 2 * distance) {
+    for (int i = start; i < start + distance; i += kWidth) {
+      const Vf a = Load(x + i);
+      const Vf b = Load(x + i + distance);
+      Store(x + i, a + b);
+      Store(x + i + distance, a - b);
+    }
+  }
+}
+
+// Butterfly inside one vector: lane i gets x[i] + x[i^k], or x[i^k] - x[i] in the upper half.
+template <int kDistance>
+KVARN_INLINE Vf ButterflyInside(Vf x) {
+  Vi index = {};
+  Vf sign = {};
+  for (int i = 0; i < kWidth; ++i) {
+    index[i] = i ^ kDistance;
+    sign[i] = (i & kDistance) != 0 ? -1.0F : 1.0F;
+  }
+  return __builtin_shuffle(x, index) + x * sign;
+}
+
+KVARN_INLINE void RotateBlock(float* x, int block) {
+  if (block < kWidth) {
+    for (int distance = 1; distance < block; distance *= 2) ButterflyScalar(x, distance, block);
+    return;
+  }
+  for (int i = 0; i < block; i += kWidth) {
+    Vf v = ButterflyInside<1>(Load(x + i));
+    v = ButterflyInside<2>(v);
+    if constexpr (kWidth > 4) v = ButterflyInside<4>(v);
+    if constexpr (kWidth > 8) v = ButterflyInside<8>(v);
+    Store(x + i, v);
+  }
+  for (int distance = kWidth; distance < block; distance *= 2) {
+    ButterflyVector(x, distance, block);
+  }
+}
+
+// y[j] = sum_i small[i][j] x[i] (or small[j][i] for the inverse), one block a term.
+KVARN_INLINE void MixBlocks(const Rotation& rotation, float* x, bool inverse) {
+  float mixed[kMaxHeadDim];
+  const int m = rotation.small_dim;
+  const int block = rotation.block;
+  for (int j = 0; j < m; ++j) {
+    float* out = mixed + j * block;
+    for (int b = 0; b < block; ++b) out[b] = 0.0F;
+    for (int i = 0; i < m; ++i) {
+      const float sign =
+          static_cast<float>(inverse ? rotation.small[j * m + i] : rotation.small[i * m + j]);
+      for (int b = 0; b < block; ++b) out[b] = out[b] + sign * x[i * block + b];
+    }
+  }
+  for (int d = 0; d < rotation.head_dim; ++d) x[d] = mixed[d];
+}
+
+static void Rotate(const Rotation& rotation, float* rows, int n, int stride, bool inverse) {
+  for (int g = 0; g < n; ++g) {
+    float* x = rows + static_cast<int64_t>(g) * stride;
+    for (int i = 0; i < rotation.small_dim; ++i) RotateBlock(x + i * rotation.block, rotation.block);
+    if (rotation.small != nullptr) MixBlocks(rotation, x, inverse);
+    for (int d = 0; d < rotation.head_dim; ++d) x[d] = x[d] * rotation.scale;
+  }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Level "scalar": plain C++ (the compiler's baseline instruction set).
+#include "attention/task.h"
+#include "codec/balance.h"
+#include "cpu/kernels.h"
+#include "format/half.h"
+
+namespace kvarn {
+namespace {
+constexpr int kWidth = 4;
+
+// clang-format off: the order of these matters
+#include "cpu/generic/vec-inl.h"
+#include "cpu/generic/half_scalar-inl.h"
+#include "cpu/generic/hadamard-inl.h"
+#include "cpu/generic/encode_common-inl.h"
+#include "cpu/generic/encode_key-inl.h"
+#include "cpu/generic/encode_value-inl.h"
+#include "cpu/generic/code_dot_args-inl.h"
+#include "cpu/simd/code_dot_scalar-inl.h"
+#include "cpu/generic/attend-inl.h"
+// clang-format on
+
+constexpr Kernels kKernels = {"scalar", Rotate, ToHalf, ToFloat, EncodeKey, EncodeValue, Attend};
+
+}  // namespace
+
+const Kernels* ScalarKernels() { return &kKernels; }
+
+}  // namespace kvarn
