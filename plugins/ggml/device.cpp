@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.h"
+
+#include <cstring>
+
+#include "buffer.h"
+#include "node_attention.h"
+
+namespace kvarn::ggml_plugin {
+namespace {
+
+// One id for all devices of the plug-in: without --device llama.cpp takes one device per id, hence
+// the first of ours only.
+constexpr char kDeviceId[] = "kvarn-cpu";
+
+const char* GetName(ggml_backend_dev_t dev) { return DeviceOf(dev)->name.c_str(); }
+
+const char* GetDescription(ggml_backend_dev_t dev) { return DeviceOf(dev)->description.c_str(); }
+
+void GetMemory(ggml_backend_dev_t dev, size_t* free, size_t* total) {
+  ggml_backend_dev_t inner = DeviceOf(dev)->inner;
+  inner->iface.get_memory(inner, free, total);
+}
+
+enum ggml_backend_dev_type GetType(ggml_backend_dev_t dev) { return DeviceOf(dev)->type; }
+
+void GetProps(ggml_backend_dev_t dev, ggml_backend_dev_props* props) {
+  Device* device = DeviceOf(dev);
+  device->inner->iface.get_props(device->inner, props);
+  props->name = device->name.c_str();
+  props->description = device->description.c_str();
+  props->type = device->type;
+  props->device_id = kDeviceId;
+  props->caps.async = false;
+  props->caps.events = false;
+}
+
+ggml_backend_t InitBackend(ggml_backend_dev_t dev, const char* params) {
+  try {
+    return NewBackend(DeviceOf(dev), params);
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+ggml_backend_buffer_type_t GetBufferType(ggml_backend_dev_t dev) {
+  return &DeviceOf(dev)->default_type;
+}
+
+ggml_backend_buffer_t BufferFromHostPtr(ggml_backend_dev_t dev, void* ptr, size_t size,
+                                        size_t max_tensor_size) {
+  ggml_backend_dev_t inner = DeviceOf(dev)->inner;
+  return inner->iface.buffer_from_host_ptr(inner, ptr, size, max_tensor_size);
+}
+
+// A weight that the host's loader tries in a buffer type: it sits in a dummy buffer of size 0.
+bool IsTrial(const ggml_tensor* weight) {
+  return weight != nullptr && weight->buffer != nullptr && weight->buffer->size == 0 &&
+         IsDefaultType(weight->buffer->buft);
+}
+
+// Would one of the CPU device's extra buffer types (repacked weights) take this weight? The loader
+// tries our default type first, so we decline what the stock CPU device would repack.
+bool BelongsInExtraType(const Device& device, const ggml_tensor* op) {
+  const auto get_extra_types = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(
+      device.inner->reg->iface.get_proc_address(device.inner->reg,
+                                                "ggml_backend_dev_get_extra_bufts"));
+  if (get_extra_types == nullptr) return false;
+  ggml_backend_buffer_type_t* types = get_extra_types(device.inner);
+  ggml_tensor* weight = op->src[0];
+  ggml_backend_buffer_t const trial = weight->buffer;
+  bool taken = false;
+  for (; types != nullptr && *types != nullptr && !taken; ++types) {
+    ggml_backend_buffer dummy = {};
+    dummy.buft = *types;
+    weight->buffer = &dummy;
+    taken = device.inner->iface.supports_op(device.inner, op);
+  }
+  weight->buffer = trial;
+  return taken;
+}
+
+bool TouchesKvBuffer(const ggml_tensor* op) {
+  if (IsKvBuffer(Root(op)->buffer)) return true;
+  for (const ggml_tensor* source : op->src) {
+    if (source != nullptr && IsKvBuffer(Root(source)->buffer)) return true;
+  }
+  return false;
+}
+
+bool SupportsOp(ggml_backend_dev_t dev, const ggml_tensor* op) {
+  Device* device = DeviceOf(dev);
+  try {
+    if (TouchesKvBuffer(op)) {
+      LearnHeadDim(op);
+      return true;  // the scheduler aborts on a "no" to an op on a pre-allocated tensor
+    }
+    if (IsTrial(op->src[0]) || IsTrial(op->src[1])) device->hints.Observe(op);
+  } catch (...) {
+    return false;
+  }
+  const bool is_product = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID;
+  if (is_product && IsTrial(op->src[0]) && BelongsInExtraType(*device, op)) return false;
+  return device->inner->iface.supports_op(device->inner, op);
+}
+
+bool SupportsBufferType(ggml_backend_dev_t dev, ggml_backend_buffer_type_t type) {
+  Device* device = DeviceOf(dev);
+  if (IsKvType(type)) return type == &device->kv_type;
+  return IsDefaultType(type) || device->inner->iface.supports_buft(device->inner, type);
+}
+
+}  // namespace
+
+Device::Device(const std::string& name_in, const std::string& preset_in, const KvFormat& format_in,
+               enum ggml_backend_dev_type type_in, ggml_backend_dev_t inner_in,
+               ggml_backend_reg_t reg)
+    : name(name_in),
+      preset(preset_in),
+      description(std::string(inner_in->iface.get_description(inner_in)) + ", KV cache " +
+                  preset_in),
+      format(format_in),
+      type(type_in),
+      inner(inner_in),
+      inner_type(inner_in->iface.get_buffer_type(inner_in)) {
+  ggml.iface = {
+      /* .get_name             = */ GetName,
+      /* .get_description      = */ GetDescription,
+      /* .get_memory           = */ GetMemory,
+      /* .get_type             = */ GetType,
+      /* .get_props            = */ GetProps,
+      /* .init_backend         = */ InitBackend,
+      /* .get_buffer_type      = */ GetBufferType,
+      /* .get_host_buffer_type = */ nullptr,
+      /* .buffer_from_host_ptr = */
+      inner->iface.buffer_from_host_ptr != nullptr ? BufferFromHostPtr : nullptr,
+      /* .supports_op          = */ SupportsOp,
+      /* .supports_buft        = */ SupportsBufferType,
+      /* .offload_op           = */ nullptr,
+      /* .event_new            = */ nullptr,
+      /* .event_free           = */ nullptr,
+      /* .event_synchronize    = */ nullptr,
+  };
+  ggml.reg = reg;
+  ggml.context = this;
+  InitBufferTypes(this);
+}
+
+}  // namespace kvarn::ggml_plugin

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph_rewrite.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "log.h"
+
+namespace kvarn::ggml_plugin {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+bool TouchesPlanes(const ggml_tensor* node) {
+  if (FindKv(node) != nullptr) return true;
+  for (const ggml_tensor* source : node->src) {
+    if (source != nullptr && FindKv(source) != nullptr) return true;
+  }
+  return false;
+}
+
+// A V cache written element by element: llama.cpp stores V transposed without flash attention.
+bool WritesTransposed(const ggml_tensor* node) {
+  const KvTensor* kv = FindKv(node);
+  return node->op == GGML_OP_SET_ROWS && kv != nullptr && node->ne[0] == 1 && kv->n_embd() != 1;
+}
+
+void RunNothing(ggml_tensor*, int, int, void*) {}
+
+}  // namespace
+
+void GraphRewrite::FreeDeleter::operator()(void* memory) const { std::free(memory); }
+
+void GraphRewrite::Add(ggml_tensor* node, Kind kind, size_t index) {
+  Change change;
+  change.node = node;
+  change.kind = kind;
+  change.index = index;
+  change.op = node->op;
+  std::memcpy(change.op_params, node->op_params, sizeof(change.op_params));
+  changes_.push_back(change);
+}
+
+bool GraphRewrite::PlanNode(const GraphNodes& graph, int index, int n_threads) {
+  ggml_tensor* node = graph[index];
+  if (node->op == GGML_OP_SET_ROWS) {
+    if (!set_rows_.empty() && set_rows_.back().parts[1].node == node) {
+      Add(node, Kind::kDone, 0);  // the K node before it writes these rows
+      return true;
+    }
+    SetRowsJob job;
+    if (PlanSetRows(graph, index, &error_, &job)) {
+      Add(node, Kind::kSetRows, set_rows_.size());
+      set_rows_.push_back(job);
+      return true;
+    }
+  } else if (node->op == GGML_OP_FLASH_ATTN_EXT) {
+    LearnHeadDim(node);
+    AttentionJob job;
+    if (PlanAttention(node, n_threads, &job)) {
+      Add(node, Kind::kAttention, attention_.size());
+      attention_.push_back(job);
+      return true;
+    }
+  }
+  if (!generic_runner_.Prepare()) {
+    LogError("cannot create a CPU backend for %s on a KV cache", Host().ggml_op_name(node->op));
+    return false;
+  }
+  Add(node, Kind::kGeneric, generic_.size());
+  generic_.emplace_back();
+  PlanGeneric(node, &generic_runner_, &error_, &generic_.back());
+  return true;
+}
+
+// One workspace per attention node, because each is begun before the graph runs.
+bool GraphRewrite::PlanWorkspaces() {
+  size_t bytes = 0;
+  for (const AttentionJob& job : attention_) {
+    bytes += (job.workspace_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  if (bytes > workspace_bytes_) {
+    workspace_.reset(static_cast<uint8_t*>(std::aligned_alloc(kAlignment, bytes)));
+    workspace_bytes_ = workspace_ == nullptr ? 0 : bytes;
+    if (workspace_ == nullptr) {
+      LogError("out of memory");
+      return false;
+    }
+    LogDebug("attention workspace %.2f MiB", static_cast<double>(bytes) / 1048576.0);
+  }
+  uint8_t* next = workspace_.get();
+  for (AttentionJob& job : attention_) {
+    job.workspace = next;
+    next += (job.workspace_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const kvarn_status status = kvarn_attention_begin(&job.call, job.workspace, job.n_shares);
+    if (status != KVARN_OK) {
+      LogError("attention cannot be run: %s", kvarn_status_text(status));
+      return false;
+    }
+  }
+  return true;
+}
+
+// Looks once at where the caches lie: layers that are not offloaded, or -nkvo, pass us by silently.
+bool GraphRewrite::CheckPlacement(const GraphNodes& graph) {
+  int ours = 0, others = 0;
+  for (int i = 0; i < graph.n; ++i) {
+    const ggml_tensor* node = graph[i];
+    KvIdentity identity;
+    if (node->op != GGML_OP_SET_ROWS || !IdentifyKv(Root(node), &identity) ||
+        identity.role != KVARN_KEY || Root(node)->buffer == nullptr) {
+      continue;
+    }
+    if (IsKvBuffer(Root(node)->buffer)) {
+      ++ours;
+    } else if (IsDefaultType(Root(node)->buffer->buft)) {
+      LogError("%s lies in a buffer that was not recognised as a KV cache; please report this",
+               Root(node)->name);
+      return false;
+    } else {
+      ++others;
+    }
+  }
+  if (ours + others == 0) return true;
+  placement_checked_ = true;
+  if (others > 0) {
+    LogWarn("the KV cache of %d of %d layers is not kept by %s but in plain host memory, "
+            "unquantised: do not use -nkvo (--no-kv-offload), and offload all layers (-ngl 999)",
+            others, ours + others, device_->name.c_str());
+  }
+  return true;
+}
+
+bool GraphRewrite::Plan(ggml_cgraph* cgraph, int n_threads) {
+  changes_.clear();
+  set_rows_.clear();
+  attention_.clear();
+  generic_.clear();
+  const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
+  if (!placement_checked_ && !CheckPlacement(graph)) return false;
+  for (int i = 0; i < graph.n; ++i) {
+    if (IsViewOp(graph[i]) || !TouchesPlanes(graph[i])) continue;
+    if (WritesTransposed(graph[i])) {
+      if (!told_flash_attention_) {
+        LogError("device %s needs flash attention: run with -fa on (or auto)",
+                 device_->name.c_str());
+      }
+      told_flash_attention_ = true;
+      return false;
+    }
+    if (!PlanNode(graph, i, n_threads)) return false;
+  }
+  return PlanWorkspaces();
+}
+
+void GraphRewrite::Apply() {
+  for (const Change& change : changes_) {
+    ggml_custom_op_t callback = RunNothing;
+    void* job = nullptr;
+    int n_tasks = GGML_N_TASKS_MAX;
+    switch (change.kind) {
+      case Kind::kDone:
+        n_tasks = 1;
+        break;
+      case Kind::kSetRows:
+        callback = RunSetRows;
+        job = &set_rows_[change.index];
+        break;
+      case Kind::kAttention:
+        callback = RunAttention;
+        job = &attention_[change.index];
+        break;
+      case Kind::kGeneric:
+        callback = RunGeneric;
+        job = &generic_[change.index];
+        break;
+    }
+    // ggml's own layout of the parameters of a custom node (struct ggml_custom_op_params).
+    struct {
+      ggml_custom_op_t callback;
+      int n_tasks;
+      void* job;
+    } const params = {callback, n_tasks, job};
+    static_assert(sizeof(params) <= sizeof(change.op_params));
+    change.node->op = GGML_OP_CUSTOM;
+    std::memcpy(change.node->op_params, &params, sizeof(params));
+  }
+}
+
+void GraphRewrite::Restore() {
+  for (const Change& change : changes_) {
+    change.node->op = change.op;
+    std::memcpy(change.node->op_params, change.op_params, sizeof(change.op_params));
+  }
+}
+
+}  // namespace kvarn::ggml_plugin

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One cache tensor kept in planes. To the host it is F16 [E, n_rows, n_stream], contiguous; byte
+// offsets below are offsets into that declared layout.
+#ifndef KVARN_PLUGINS_GGML_KV_TENSOR_H_
+#define KVARN_PLUGINS_GGML_KV_TENSOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kv_layout.h"
+#include "kvarn/kvarn.h"
+
+namespace kvarn::ggml_plugin {
+
+class KvTensor {
+ public:
+  // `arena` belongs to the buffer and is all zero.
+  KvTensor(const KvFormat& format, const KvIdentity& identity, const ggml_tensor* tensor,
+           uint8_t* arena, size_t arena_bytes, int32_t head_dim_guess);
+  ~KvTensor();
+  KvTensor(const KvTensor&) = delete;
+  KvTensor& operator=(const KvTensor&) = delete;
+
+  const std::string& name() const { return name_; }
+  kvarn_role role() const { return role_; }
+  int64_t n_embd() const { return n_embd_; }
+  int64_t n_rows() const { return n_rows_; }
+  int64_t n_streams() const { return n_streams_; }
+  size_t row_bytes() const { return static_cast<size_t>(n_embd_) * sizeof(uint16_t); }
+  size_t stream_bytes() const { return row_bytes() * static_cast<size_t>(n_rows_); }
+
+  // Lay the planes out for this head dim, moving what is stored if it differs from before. If the
+  // library does not support it the cache stays F16 in memory of its own, and plane() is null.
+  void SetHeadDim(int32_t head_dim);
+  // Lay out for the guess if nothing has shown the head dim yet.
+  void EnsureLayout() {
+    if (head_dim_ == 0) SetHeadDim(head_dim_guess_);
+  }
+  int32_t head_dim() const { return head_dim_; }  // 0: not known yet
+  int32_t n_heads() const { return static_cast<int32_t>(n_embd_ / head_dim_); }
+  const kvarn_plane* plane() const { return plane_; }
+  size_t head_stride() const { return plane_bytes_; }
+  size_t stream_stride() const { return plane_bytes_ * static_cast<size_t>(n_heads()); }
+  uint8_t* PlaneMemory(int64_t stream, int64_t head) const {
+    return memory_ + static_cast<size_t>(stream) * stream_stride() +
+           static_cast<size_t>(head) * plane_bytes_;
+  }
+
+  // F16 bytes [offset, offset + size) of the declared layout.
+  kvarn_status Read(size_t offset, size_t size, void* out) const;
+  // Rows that already hold the bytes given are left alone, so that restoring what is there neither
+  // reopens a tile nor drifts.
+  kvarn_status Write(size_t offset, size_t size, const void* data);
+
+  // A kernel is about to write planes directly.
+  void MarkWritten() { written_ = true; }
+
+  // Copy whole streams between tensors of one geometry; false if that is not what is asked for.
+  static bool CopyStreams(const KvTensor& source, size_t source_offset, KvTensor* target,
+                          size_t target_offset, size_t size);
+
+  // Forget everything. `arena_is_zero`: the buffer has cleared the arena already.
+  void Clear(bool arena_is_zero);
+  void ClearStream(int64_t stream);
+
+  void AddStats(kvarn_plane_stats* total) const;
+
+ private:
+  struct Span;  // rows of one tile, columns of one head
+  template <typename Visit>
+  kvarn_status ForEachSpan(size_t offset, size_t size, Visit visit) const;
+  size_t planes_bytes() const { return stream_stride() * static_cast<size_t>(n_streams_); }
+  bool PlacePlanes(size_t bytes);
+  void ReleaseOwnMemory();
+
+  const KvFormat format_;
+  const std::string name_;
+  const kvarn_role role_;
+  const int64_t n_embd_;
+  const int64_t n_rows_;
+  const int64_t n_streams_;
+  uint8_t* const arena_;
+  const size_t arena_bytes_;
+  const int32_t head_dim_guess_;
+
+  int32_t head_dim_ = 0;
+  kvarn_plane* plane_ = nullptr;
+  size_t plane_bytes_ = 0;
+  uint8_t* memory_ = nullptr;  // of the planes: the arena or own_
+  uint8_t* own_ = nullptr;     // mapped here because the arena was too small
+  size_t own_bytes_ = 0;
+  bool written_ = false;       // anything was written since the last Clear
+};
+
+// Zeroed pages that take no memory until touched; null if the system refuses.
+uint8_t* MapZeroPages(size_t bytes);
+void UnmapPages(uint8_t* pages, size_t bytes);
+
+}  // namespace kvarn::ggml_plugin
+
+#endif  // KVARN_PLUGINS_GGML_KV_TENSOR_H_

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FLASH_ATTN_EXT over planes.
+#ifndef KVARN_PLUGINS_GGML_NODE_ATTENTION_H_
+#define KVARN_PLUGINS_GGML_NODE_ATTENTION_H_
+
+#include "graph_nodes.h"
+
+namespace kvarn::ggml_plugin {
+
+// If `op` is attention over a cache, tell the caches their head dim: nothing else shows it.
+void LearnHeadDim(const ggml_tensor* op);
+
+struct AttentionJob {
+  kvarn_attention call = {};
+  uint8_t* workspace = nullptr;
+  size_t workspace_bytes = 0;
+  int32_t n_shares = 1;  // into which the call is cut; ggml may run it with fewer threads
+};
+
+// Fill a job from the node; false if its views or shapes need the generic way.
+bool PlanAttention(const ggml_tensor* node, int n_threads, AttentionJob* job);
+
+// Callback of the custom node; userdata is the AttentionJob, begun.
+void RunAttention(ggml_tensor* node, int thread, int n_threads, void* job);
+
+}  // namespace kvarn::ggml_plugin
+
+#endif  // KVARN_PLUGINS_GGML_NODE_ATTENTION_H_

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SET_ROWS into a cache: rows of the current batch into planes. The K node of a layer writes the V
+// rows too when they are ready, so that the planes of both are shared out over the threads at once.
+#ifndef KVARN_PLUGINS_GGML_NODE_SET_ROWS_H_
+#define KVARN_PLUGINS_GGML_NODE_SET_ROWS_H_
+
+#include "graph_nodes.h"
+#include "job_error.h"
+
+namespace kvarn::ggml_plugin {
+
+struct SetRowsPart {
+  const ggml_tensor* node = nullptr;
+  KvTensor* kv = nullptr;
+  const ggml_tensor* rows = nullptr;     // F32 [E, n]
+  const ggml_tensor* indices = nullptr;  // I64 or I32 [n]: stream * n_rows + row
+  const ggml_tensor* query = nullptr;    // F32 [D, T, heads, S], T * S = n, or null (V, or unknown)
+};
+
+struct SetRowsJob {
+  SetRowsPart parts[2];
+  int n_parts = 0;
+  JobError* error = nullptr;
+};
+
+// Fill a job for node `index`; false if its shape needs the generic way.
+bool PlanSetRows(const GraphNodes& graph, int index, JobError* error, SetRowsJob* job);
+
+// Callback of the custom node; userdata is the SetRowsJob.
+void RunSetRows(ggml_tensor* node, int thread, int n_threads, void* job);
+
+}  // namespace kvarn::ggml_plugin
+
+#endif  // KVARN_PLUGINS_GGML_NODE_SET_ROWS_H_

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Entry points of the plug-in and its registry of devices.
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "backend.h"
+#include "config.h"
+#include "device.h"
+#include "log.h"
+
+namespace kvarn::ggml_plugin {
+namespace {
+
+// Devices named after their preset, behind the one named "kvarn" (KVARN_PRESET).
+constexpr const char* kPresets[] = {"kvarn_k4v4_g128", "kvarn_k4v2_g128", "kvarn_k3v3_g128",
+                                    "kvarn_k3v2_g128", "kvarn_k2v2_g128", "kvarn_k8v4_g128",
+                                    "kvarn_k8v8_g128"};
+
+struct Registry {
+  ggml_backend_reg ggml = {};
+  std::vector<std::unique_ptr<Device>> devices;
+};
+
+// Never destroyed: hosts keep pointers to it until the process ends.
+Registry* registry = nullptr;
+
+const char* GetName(ggml_backend_reg_t) { return "kvarn"; }
+
+size_t GetDeviceCount(ggml_backend_reg_t) { return registry->devices.size(); }
+
+ggml_backend_dev_t GetDevice(ggml_backend_reg_t, size_t index) {
+  return index < registry->devices.size() ? &registry->devices[index]->ggml : nullptr;
+}
+
+ggml_backend_buffer_type_t* GetExtraTypes(ggml_backend_dev_t dev) {
+  ggml_backend_dev_t inner = DeviceOf(dev)->inner;
+  const auto get = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(
+      inner->reg->iface.get_proc_address(inner->reg, "ggml_backend_dev_get_extra_bufts"));
+  return get != nullptr ? get(inner) : nullptr;
+}
+
+void* GetProcAddress(ggml_backend_reg_t, const char* name) {
+  if (std::strcmp(name, "ggml_backend_set_n_threads") == 0) {
+    return reinterpret_cast<void*>(SetThreads);
+  }
+  if (std::strcmp(name, "ggml_backend_set_abort_callback") == 0) {
+    return reinterpret_cast<void*>(SetAbortCallback);
+  }
+  if (std::strcmp(name, "ggml_backend_cpu_set_threadpool") == 0) {
+    return reinterpret_cast<void*>(SetThreadpool);
+  }
+  if (std::strcmp(name, "ggml_backend_dev_get_extra_bufts") == 0) {
+    return reinterpret_cast<void*>(GetExtraTypes);
+  }
+  return nullptr;
+}
+
+KvFormat FormatOf(const Config& config, const kvarn_preset& preset) {
+  KvFormat format;
+  format.preset = preset;
+  format.mode = config.mode;
+  format.tail_rows = config.tail_rows >= 0 ? config.tail_rows : preset.group;
+  format.sink_tiles =
+      config.sink_tokens >= 0 ? (config.sink_tokens + preset.group - 1) / preset.group : 1;
+  format.sliding = config.sliding;
+  return format;
+}
+
+void AddDevice(const Config& config, const char* name, const std::string& preset_name,
+               ggml_backend_dev_t cpu, enum ggml_backend_dev_type type) {
+  kvarn_preset preset = {};
+  if (kvarn_preset_parse(preset_name.c_str(), &preset) != KVARN_OK) return;
+  registry->devices.push_back(std::make_unique<Device>(
+      name, preset_name, FormatOf(config, preset), type, cpu, &registry->ggml));
+}
+
+// Bytes of a token's K and V of one KV head in sealed records.
+double BytesPerToken(const KvFormat& format, int32_t head_dim) {
+  const kvarn_format key = PlaneConfig(format, KVARN_KEY, head_dim, 1).format;
+  const kvarn_format value = PlaneConfig(format, KVARN_VALUE, head_dim, 1).format;
+  return static_cast<double>(kvarn_record_bytes(&key) + kvarn_record_bytes(&value)) /
+         format.preset.group;
+}
+
+void LogStart(const Device& device) {
+  LogInfo("%s (%s), inner device %s (%s), ISA %s; sealed bytes per token and KV head (fp16): "
+          "D=64 %.1f (256), D=128 %.1f (512), D=256 %.1f (1024)",
+          device.preset.c_str(), ModeName(device.format.mode),
+          device.inner->iface.get_name(device.inner),
+          device.inner->iface.get_description(device.inner), kvarn_isa_name(),
+          BytesPerToken(device.format, 64), BytesPerToken(device.format, 128),
+          BytesPerToken(device.format, 256));
+}
+
+ggml_backend_reg_t Init() {
+  std::string error;
+  Config config;
+  ggml_backend_dev_t cpu = nullptr;
+  if (registry != nullptr) return &registry->ggml;
+  if (!BindHost(&error) || !ReadConfig(&config, &error) || !(cpu = FindCpuDevice(&error))) {
+    LogError("not loaded: %s", error.c_str());
+    return nullptr;
+  }
+  registry = new Registry;
+  registry->ggml.api_version = GGML_BACKEND_API_VERSION;
+  registry->ggml.iface = {
+      /* .get_name         = */ GetName,
+      /* .get_device_count = */ GetDeviceCount,
+      /* .get_device       = */ GetDevice,
+      /* .get_proc_address = */ GetProcAddress,
+  };
+  // llama.cpp adds integrated GPUs by itself only if there is no other GPU. On a host that has one
+  // we must not take layers from it unasked, hence that type; --device takes either.
+  const auto type = HostHasGpu() ? GGML_BACKEND_DEVICE_TYPE_IGPU : GGML_BACKEND_DEVICE_TYPE_GPU;
+  AddDevice(config, "kvarn", config.preset, cpu, type);
+  for (const char* preset : kPresets) AddDevice(config, preset, preset, cpu, type);
+  LogStart(*registry->devices.front());
+  return &registry->ggml;
+}
+
+}  // namespace
+}  // namespace kvarn::ggml_plugin
+
+extern "C" {
+
+__attribute__((visibility("default"))) int ggml_backend_score(void) { return 1; }
+
+__attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init(void) {
+  try {
+    return kvarn::ggml_plugin::Init();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+}  // extern "C"
