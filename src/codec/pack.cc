@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/pack.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "format/record_layout.h"
@@ -42,13 +44,41 @@ void ForEachCpuCode(const CodeView& view, int bits, const Visit& visit) {
   }
 }
 
+// Four codes of one lane (contraction indices 4 quad .. 4 quad + 3), one a byte, low bits of each.
+uint32_t LoadQuad(const CodeView& view, const uint8_t* codes, int lane, int quad, int shift,
+                  uint32_t mask) {
+  const uint8_t* at = codes + lane * view.lane_step + 4 * quad * view.contract_step;
+  uint32_t word = 0;
+  if (view.contract_step == 1) {
+    std::memcpy(&word, at, sizeof(word));
+  } else {
+    for (int j = 0; j < 4; ++j) word |= uint32_t{at[j * view.contract_step]} << (8 * j);
+  }
+  return (word >> shift) & mask;
+}
+
+// Head dims and groups are multiples of 4, so every quad is whole. The format is little-endian, and
+// so are the machines that `cpu` order is for.
+static_assert(std::endian::native == std::endian::little);
 void PackCpuPlane(const CodeView& view, int bits, int shift_in, const uint8_t* codes,
                   uint8_t* out) {
-  const unsigned mask = (1U << bits) - 1U;
-  ForEachCpuCode(view, bits, [&](size_t byte, int shift, int index) {
-    const unsigned code = (static_cast<unsigned>(codes[index]) >> shift_in) & mask;
-    out[byte] = static_cast<uint8_t>(out[byte] | (code << shift));
-  });
+  const uint32_t mask = ((1U << bits) - 1U) * 0x01010101U;
+  const int per_byte = 8 / bits;
+  const int quads = view.contraction / 4;
+  for (int strip = 0; strip < view.lanes; strip += kLanesPerStrip) {
+    const int lanes = std::min(kLanesPerStrip, view.lanes - strip);
+    for (int first = 0; first < quads; first += per_byte) {
+      uint32_t unit[kLanesPerStrip] = {};
+      for (int field = 0; field < per_byte && first + field < quads; ++field) {
+        for (int lane = 0; lane < lanes; ++lane) {
+          unit[lane] |= LoadQuad(view, codes, strip + lane, first + field, shift_in, mask)
+                        << (field * bits);
+        }
+      }
+      std::memcpy(out, unit, sizeof(unit));
+      out += kUnitBytes;
+    }
+  }
 }
 
 void UnpackCpuPlane(const CodeView& view, int bits, int shift_out, const uint8_t* packed,
