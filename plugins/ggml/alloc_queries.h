@@ -23,6 +23,7 @@ struct AllocQuery {
   // Of a KV cache only, copied because the tensor may be gone later:
   ggml_type type = GGML_TYPE_F16;
   int64_t n_rows = 0;
+  int64_t n_streams = 0;
   size_t declared_bytes = 0;
   int32_t head_dim = 0;  // guess
   Storage storage = Storage::kPlain;

@@ -30,6 +30,7 @@ AllocQuery Decide(const Device& device, const ggml_tensor* tensor, const AllocQu
   query.is_kv = true;
   query.type = tensor->type;
   query.n_rows = tensor->ne[1];
+  query.n_streams = tensor->ne[2];
   query.declared_bytes = query.size;
   if (tensor->type != GGML_TYPE_F16 || device.hints.IsLatent(identity.layer)) return query;
   if (ChooseStorage(device.format, query.n_rows, earlier.LargestRows(&device)) == Storage::kPlain) {
@@ -43,20 +44,23 @@ AllocQuery Decide(const Device& device, const ggml_tensor* tensor, const AllocQu
   return query;
 }
 
+// The one line that says what runs: per cache, because only then the sizes are known.
 void LogAllocation(const Device& device, const std::vector<AllocQuery>& queries, size_t size) {
-  size_t planes = 0, caches = 0, declared = 0;
-  int64_t n_rows = 0;
+  size_t planes = 0, caches = 0, declared = 0, cells = 0;
   for (const AllocQuery& query : queries) {
     if (!query.is_kv) continue;
     ++caches;
     planes += query.storage == Storage::kPlanes ? 1 : 0;
     declared += query.declared_bytes;
-    n_rows = query.n_rows;
+    cells = std::max(cells, static_cast<size_t>(query.n_rows * query.n_streams));
   }
-  LogInfo("%s: KV cache of %lld rows: %.2f MiB, %.1f %% of fp16; %zu of %zu tensors quantised%s",
-          device.name.c_str(), static_cast<long long>(n_rows),
+  LogInfo("%s (%s, ISA %s) on %s: KV cache of %zu tokens, %.2f MiB = %.1f %% of fp16, %.0f bytes a "
+          "token; %zu of %zu tensors quantised%s",
+          device.preset.c_str(), ModeName(device.format.mode), kvarn_isa_name(),
+          device.inner->iface.get_name(device.inner), cells,
           static_cast<double>(size) / 1048576.0,
-          100.0 * static_cast<double>(size) / static_cast<double>(declared), planes, caches,
+          100.0 * static_cast<double>(size) / static_cast<double>(declared),
+          static_cast<double>(size) / static_cast<double>(cells), planes, caches,
           planes == caches ? "" : ", the others are too small to gain and stay fp16");
 }
 

@@ -53,31 +53,18 @@ ggml_backend_buffer_t BufferFromHostPtr(ggml_backend_dev_t dev, void* ptr, size_
   return inner->iface.buffer_from_host_ptr(inner, ptr, size, max_tensor_size);
 }
 
-// A weight that the host's loader tries in a buffer type: it sits in a dummy buffer of size 0.
-bool IsTrial(const ggml_tensor* weight) {
-  return weight != nullptr && weight->buffer != nullptr && weight->buffer->size == 0 &&
-         IsDefaultType(weight->buffer->buft);
-}
-
-// Would one of the CPU device's extra buffer types (repacked weights) take this weight? The loader
-// tries our default type first, so we decline what the stock CPU device would repack.
-bool BelongsInExtraType(const Device& device, const ggml_tensor* op) {
-  const auto get_extra_types = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(
-      device.inner->reg->iface.get_proc_address(device.inner->reg,
-                                                "ggml_backend_dev_get_extra_bufts"));
-  if (get_extra_types == nullptr) return false;
-  ggml_backend_buffer_type_t* types = get_extra_types(device.inner);
-  ggml_tensor* weight = op->src[0];
-  ggml_backend_buffer_t const trial = weight->buffer;
-  bool taken = false;
-  for (; types != nullptr && *types != nullptr && !taken; ++types) {
-    ggml_backend_buffer dummy = {};
-    dummy.buft = *types;
-    weight->buffer = &dummy;
-    taken = device.inner->iface.supports_op(device.inner, op);
+// True if the host's loader tries to put a weight into our default type: it then sits in a dummy
+// buffer of size 0.
+bool IsWeightTrial(const ggml_tensor* op) {
+  for (const ggml_tensor* source : op->src) {
+    KvIdentity identity;
+    if (source != nullptr && source->buffer != nullptr && source->buffer->size == 0 &&
+        IsDefaultType(source->buffer->buft) && source->view_src == nullptr &&
+        !IdentifyKv(source, &identity)) {
+      return true;
+    }
   }
-  weight->buffer = trial;
-  return taken;
+  return false;
 }
 
 bool TouchesKvBuffer(const ggml_tensor* op) {
@@ -95,12 +82,16 @@ bool SupportsOp(ggml_backend_dev_t dev, const ggml_tensor* op) {
       LearnHeadDim(op);
       return true;  // the scheduler aborts on a "no" to an op on a pre-allocated tensor
     }
-    if (IsTrial(op->src[0]) || IsTrial(op->src[1])) device->hints.Observe(op);
+    if (IsWeightTrial(op)) {
+      // Declined, so that the loader goes on to the CPU device's own types: weights lie where the
+      // stock CPU device has them, repacked or mapped, once even if tied. Their nodes still come
+      // to us, since we take any buffer that the CPU takes.
+      device->hints.Observe(op);
+      return false;
+    }
   } catch (...) {
     return false;
   }
-  const bool is_product = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID;
-  if (is_product && IsTrial(op->src[0]) && BelongsInExtraType(*device, op)) return false;
   return device->inner->iface.supports_op(device->inner, op);
 }
 

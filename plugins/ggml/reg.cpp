@@ -34,13 +34,6 @@ ggml_backend_dev_t GetDevice(ggml_backend_reg_t, size_t index) {
   return index < registry->devices.size() ? &registry->devices[index]->ggml : nullptr;
 }
 
-ggml_backend_buffer_type_t* GetExtraTypes(ggml_backend_dev_t dev) {
-  ggml_backend_dev_t inner = DeviceOf(dev)->inner;
-  const auto get = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(
-      inner->reg->iface.get_proc_address(inner->reg, "ggml_backend_dev_get_extra_bufts"));
-  return get != nullptr ? get(inner) : nullptr;
-}
-
 void* GetProcAddress(ggml_backend_reg_t, const char* name) {
   if (std::strcmp(name, "ggml_backend_set_n_threads") == 0) {
     return reinterpret_cast<void*>(SetThreads);
@@ -50,9 +43,6 @@ void* GetProcAddress(ggml_backend_reg_t, const char* name) {
   }
   if (std::strcmp(name, "ggml_backend_cpu_set_threadpool") == 0) {
     return reinterpret_cast<void*>(SetThreadpool);
-  }
-  if (std::strcmp(name, "ggml_backend_dev_get_extra_bufts") == 0) {
-    return reinterpret_cast<void*>(GetExtraTypes);
   }
   return nullptr;
 }
@@ -74,24 +64,6 @@ void AddDevice(const Config& config, const char* name, const std::string& preset
   if (kvarn_preset_parse(preset_name.c_str(), &preset) != KVARN_OK) return;
   registry->devices.push_back(std::make_unique<Device>(
       name, preset_name, FormatOf(config, preset), type, cpu, &registry->ggml));
-}
-
-// Bytes of a token's K and V of one KV head in sealed records.
-double BytesPerToken(const KvFormat& format, int32_t head_dim) {
-  const kvarn_format key = PlaneConfig(format, KVARN_KEY, head_dim, 1).format;
-  const kvarn_format value = PlaneConfig(format, KVARN_VALUE, head_dim, 1).format;
-  return static_cast<double>(kvarn_record_bytes(&key) + kvarn_record_bytes(&value)) /
-         format.preset.group;
-}
-
-void LogStart(const Device& device) {
-  LogInfo("%s (%s), inner device %s (%s), ISA %s; sealed bytes per token and KV head (fp16): "
-          "D=64 %.1f (256), D=128 %.1f (512), D=256 %.1f (1024)",
-          device.preset.c_str(), ModeName(device.format.mode),
-          device.inner->iface.get_name(device.inner),
-          device.inner->iface.get_description(device.inner), kvarn_isa_name(),
-          BytesPerToken(device.format, 64), BytesPerToken(device.format, 128),
-          BytesPerToken(device.format, 256));
 }
 
 ggml_backend_reg_t Init() {
@@ -116,7 +88,6 @@ ggml_backend_reg_t Init() {
   const auto type = HostHasGpu() ? GGML_BACKEND_DEVICE_TYPE_IGPU : GGML_BACKEND_DEVICE_TYPE_GPU;
   AddDevice(config, "kvarn", config.preset, cpu, type);
   for (const char* preset : kPresets) AddDevice(config, preset, preset, cpu, type);
-  LogStart(*registry->devices.front());
   return &registry->ggml;
 }
 
