@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph_rewrite.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -73,12 +74,27 @@ bool GraphRewrite::PlanNode(const GraphNodes& graph, int index, int n_threads) {
   return true;
 }
 
-// One workspace per attention node, because each is begun before the graph runs.
+// One workspace for all attention nodes that a SET_ROWS node can begin; the few others (layers that
+// re-use another layer's cache) get one each and are begun here.
 bool GraphRewrite::PlanWorkspaces() {
+  size_t shared = 0;
   size_t bytes = 0;
-  for (const AttentionJob& job : attention_) {
-    bytes += (job.workspace_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  SetRowsJob* before = nullptr;
+  for (const Change& change : changes_) {
+    if (change.kind == Kind::kSetRows) before = &set_rows_[change.index];
+    if (change.kind != Kind::kAttention) continue;
+    AttentionJob* job = &attention_[change.index];
+    job->workspace_bytes = (job->workspace_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (before != nullptr) {
+      before->next_attention = job;
+      shared = std::max(shared, job->workspace_bytes);
+    } else {
+      bytes += job->workspace_bytes;
+      own_workspace_.push_back(job);
+    }
+    before = nullptr;
   }
+  bytes += shared;
   if (bytes > workspace_bytes_) {
     workspace_.reset(static_cast<uint8_t*>(std::aligned_alloc(kAlignment, bytes)));
     workspace_bytes_ = workspace_ == nullptr ? 0 : bytes;
@@ -88,15 +104,12 @@ bool GraphRewrite::PlanWorkspaces() {
     }
     LogDebug("attention workspace %.2f MiB", static_cast<double>(bytes) / 1048576.0);
   }
-  uint8_t* next = workspace_.get();
-  for (AttentionJob& job : attention_) {
-    job.workspace = next;
-    next += (job.workspace_bytes + kAlignment - 1) / kAlignment * kAlignment;
-    const kvarn_status status = kvarn_attention_begin(&job.call, job.workspace, job.n_shares);
-    if (status != KVARN_OK) {
-      LogError("attention cannot be run: %s", kvarn_status_text(status));
-      return false;
-    }
+  for (AttentionJob& job : attention_) job.workspace = workspace_.get();
+  uint8_t* next = workspace_.get() + shared;
+  for (AttentionJob* job : own_workspace_) {
+    job->workspace = next;
+    next += job->workspace_bytes;
+    error_.Set(BeginAttention(job));
   }
   return true;
 }
@@ -104,6 +117,7 @@ bool GraphRewrite::PlanWorkspaces() {
 // Looks once at where the caches lie: layers that are not offloaded, or -nkvo, pass us by silently.
 bool GraphRewrite::CheckPlacement(const GraphNodes& graph) {
   int ours = 0, others = 0;
+  const char* example = nullptr;
   for (int i = 0; i < graph.n; ++i) {
     const ggml_tensor* node = graph[i];
     KvIdentity identity;
@@ -119,14 +133,15 @@ bool GraphRewrite::CheckPlacement(const GraphNodes& graph) {
       return false;
     } else {
       ++others;
+      example = Root(node)->name;
     }
   }
   if (ours + others == 0) return true;
   placement_checked_ = true;
   if (others > 0) {
-    LogWarn("the KV cache of %d of %d layers is not kept by %s but in plain host memory, "
+    LogWarn("%d KV cache(s), %s among them, are not kept by %s but in plain host memory, "
             "unquantised: do not use -nkvo (--no-kv-offload), and offload all layers (-ngl 999)",
-            others, ours + others, device_->name.c_str());
+            others, example, device_->name.c_str());
   }
   return true;
 }
@@ -136,6 +151,7 @@ bool GraphRewrite::Plan(ggml_cgraph* cgraph, int n_threads) {
   set_rows_.clear();
   attention_.clear();
   generic_.clear();
+  own_workspace_.clear();
   const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
   if (!placement_checked_ && !CheckPlacement(graph)) return false;
   for (int i = 0; i < graph.n; ++i) {

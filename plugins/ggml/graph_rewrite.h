@@ -47,6 +47,7 @@ class GraphRewrite {
   std::vector<SetRowsJob> set_rows_;
   std::vector<AttentionJob> attention_;
   std::vector<GenericJob> generic_;
+  std::vector<AttentionJob*> own_workspace_;  // begun before the graph runs
 
   struct FreeDeleter {
     void operator()(void* memory) const;

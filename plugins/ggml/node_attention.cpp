@@ -116,8 +116,15 @@ bool PlanAttention(const ggml_tensor* node, int n_threads, AttentionJob* job) {
   return job->workspace_bytes != 0;
 }
 
+kvarn_status BeginAttention(AttentionJob* job) {
+  const kvarn_status status = kvarn_attention_begin(&job->call, job->workspace, job->n_shares);
+  job->begun = status == KVARN_OK;
+  return status;
+}
+
 void RunAttention(ggml_tensor*, int thread, int n_threads, void* userdata) {
-  auto* job = static_cast<AttentionJob*>(userdata);
+  const auto* job = static_cast<const AttentionJob*>(userdata);
+  if (!job->begun) return;
   for (int share = thread; share < job->n_shares; share += n_threads) {
     kvarn_attention_run(&job->call, job->workspace, share, job->n_shares);
   }

@@ -16,12 +16,17 @@ struct AttentionJob {
   uint8_t* workspace = nullptr;
   size_t workspace_bytes = 0;
   int32_t n_shares = 1;  // into which the call is cut; ggml may run it with fewer threads
+  bool begun = false;
 };
+
+// Prepare the workspace of a planned job: one thread, before any RunAttention of it and after the
+// last one of any other job with the same workspace.
+kvarn_status BeginAttention(AttentionJob* job);
 
 // Fill a job from the node; false if its views or shapes need the generic way.
 bool PlanAttention(const ggml_tensor* node, int n_threads, AttentionJob* job);
 
-// Callback of the custom node; userdata is the AttentionJob, begun.
+// Callback of the custom node; userdata is the AttentionJob. Does nothing if it was not begun.
 void RunAttention(ggml_tensor* node, int thread, int n_threads, void* job);
 
 }  // namespace kvarn::ggml_plugin

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "node_set_rows.h"
 
-#include "node_attention.h"
-
 namespace kvarn::ggml_plugin {
 namespace {
 
@@ -104,6 +102,9 @@ bool PlanSetRows(const GraphNodes& graph, int index, JobError* error, SetRowsJob
 
 void RunSetRows(ggml_tensor*, int thread, int n_threads, void* userdata) {
   const auto* job = static_cast<const SetRowsJob*>(userdata);
+  if (thread == 0 && job->next_attention != nullptr) {
+    job->error->Set(BeginAttention(job->next_attention));
+  }
   int unit = 0;  // planes of all parts, dealt out in turn
   for (int p = 0; p < job->n_parts; ++p) {
     const SetRowsPart& part = job->parts[p];

@@ -7,6 +7,7 @@
 
 #include "graph_nodes.h"
 #include "job_error.h"
+#include "node_attention.h"
 
 namespace kvarn::ggml_plugin {
 
@@ -21,6 +22,9 @@ struct SetRowsPart {
 struct SetRowsJob {
   SetRowsPart parts[2];
   int n_parts = 0;
+  // Attention that this node begins, or null: it is the last of ours before that one, so that all
+  // layers can share one workspace.
+  AttentionJob* next_attention = nullptr;
   JobError* error = nullptr;
 };
 
