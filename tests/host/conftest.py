@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from kvarn_dev import host, llama, models, paths
 
 

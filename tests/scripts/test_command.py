@@ -4,6 +4,7 @@
 import sys
 
 import pytest
+
 from kvarn_dev import command
 from kvarn_dev.command import Command, Counter, StepError, run
 

@@ -4,10 +4,11 @@
 import json
 
 import pytest
+from rich.console import Console
+
 from kvarn_dev import demo, report
 from kvarn_dev import test as test_runner
 from kvarn_dev.parse import Divergence
-from rich.console import Console
 
 ROWS = [
     report.Row("f16", 180.0, 49.2, Divergence(-0.00001, 0.0, 0.0, 100.0, 1.0)),

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from kvarn_dev import caches, llama
 from kvarn_dev.paths import DATA, ROOT
 

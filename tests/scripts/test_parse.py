@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvarn_dev import measure, parse
 from kvarn_dev.command import CTEST, NINJA, Counter
 

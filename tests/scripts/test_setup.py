@@ -5,6 +5,7 @@ import hashlib
 import zipfile
 
 import pytest
+
 from kvarn_dev import caches, downloads, llama, models
 from kvarn_dev.command import StepError
 from kvarn_dev.downloads import Package
