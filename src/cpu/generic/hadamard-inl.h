@@ -77,6 +77,7 @@ static void Rotate(const Rotation& rotation, float* rows, int n, int stride, boo
     float* x = rows + static_cast<int64_t>(g) * stride;
     for (int i = 0; i < rotation.small_dim; ++i) RotateBlock(x + i * rotation.block, rotation.block);
     if (rotation.small != nullptr) MixBlocks(rotation, x, inverse);
-    for (int d = 0; d < rotation.head_dim; ++d) x[d] = x[d] * rotation.scale;
+    // Adding +0 turns a negative zero into a positive one: minimum and maximum then have one answer.
+    for (int d = 0; d < rotation.head_dim; ++d) x[d] = x[d] * rotation.scale + 0.0F;
   }
 }
