@@ -70,6 +70,7 @@ typedef enum kvarn_mode {
 typedef enum kvarn_order {
   KVARN_ORDER_PORTABLE = 0,  // files, golden vectors, interchange
   KVARN_ORDER_CPU = 1,       // what the CPU kernels read
+  KVARN_ORDER_CUDA = 2,      // what the CUDA kernels read: fragments of matrix instructions
 } kvarn_order;
 
 // A record format. Legal: bits in {2,3,4,8}; group in {64,128}; head_dim a multiple of 8 in

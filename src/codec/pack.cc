@@ -44,6 +44,41 @@ void ForEachCpuCode(const CodeView& view, int bits, const Visit& visit) {
   }
 }
 
+// Calls visit(byte, shift, code index) for every code of a plane of `bits` bits in order `cuda`
+// (docs/format.md section 3): row = lane, s = contraction step, T = row tile, (g, j) = thread.
+template <typename Visit>
+void ForEachCudaCode(const CodeView& view, bool key, int bits, const Visit& visit) {
+  const int rows = RoundUp(view.lanes, kFragment);
+  const int depth = RoundUp(view.contraction, kFragment);
+  const int row_tiles = rows / kFragment;
+  const int per_unit = CudaPairsPerUnit(bits);
+  for (int pair = 0; pair < row_tiles * (depth / kFragment); ++pair) {
+    const int s = pair / row_tiles;
+    const int tile = pair % row_tiles;
+    const int in_unit = pair % per_unit;
+    const int in_block = bits == 1 ? in_unit % 8 : in_unit;  // a 1-bit unit is two 2-bit units
+    const int half = bits == 1 ? 4 : per_unit / 2;
+    for (int fragment = 0; fragment < 256; ++fragment) {
+      const int low_high = fragment & 1;
+      const int kh = (fragment >> 1) & 1;
+      const int r = (fragment >> 2) & 1;
+      const int j = (fragment >> 3) & 3;
+      const int g = fragment >> 5;
+      const int row = rows / 8 * g + 2 * tile + r;
+      const int m = key ? depth / 4 * j + 4 * s + 2 * kh + low_high
+                        : depth / 4 * j + depth / 8 * low_high + 2 * s + kh;
+      if (row >= view.lanes || m >= view.contraction) continue;
+      const int field = in_block % half * 2 + r;
+      int bit = field * bits;
+      if (bits == 1) bit = 8 * (in_unit / 8) + 2 * (field % 4) + field / 4;
+      const int word = 2 * (in_block / half) + kh;
+      const size_t byte = static_cast<size_t>(pair / per_unit) * kCudaUnitBytes +
+                          static_cast<size_t>(16 * (4 * g + j) + 4 * word + 2 * low_high + bit / 8);
+      visit(byte, bit % 8, row * view.lane_step + m * view.contract_step);
+    }
+  }
+}
+
 // Four codes of one lane (contraction indices 4 quad .. 4 quad + 3), one a byte, low bits of each.
 uint32_t LoadQuad(const CodeView& view, const uint8_t* codes, int lane, int quad, int shift,
                   uint32_t mask) {
@@ -81,13 +116,38 @@ void PackCpuPlane(const CodeView& view, int bits, int shift_in, const uint8_t* c
   }
 }
 
-void UnpackCpuPlane(const CodeView& view, int bits, int shift_out, const uint8_t* packed,
-                    uint8_t* codes) {
+void PackCudaPlane(const CodeView& view, bool key, int bits, int shift_in, const uint8_t* codes,
+                   uint8_t* out) {
   const unsigned mask = (1U << bits) - 1U;
-  ForEachCpuCode(view, bits, [&](size_t byte, int shift, int index) {
+  ForEachCudaCode(view, key, bits, [&](size_t byte, int shift, int index) {
+    const unsigned code = (static_cast<unsigned>(codes[index]) >> shift_in) & mask;
+    out[byte] = static_cast<uint8_t>(out[byte] | (code << shift));
+  });
+}
+
+void PackPlane(const kvarn_format& format, int bits, int shift_in, const uint8_t* codes,
+               uint8_t* out) {
+  const CodeView view = ViewOf(format);
+  if (format.order == KVARN_ORDER_CPU) {
+    PackCpuPlane(view, bits, shift_in, codes, out);
+  } else {
+    PackCudaPlane(view, format.role == KVARN_KEY, bits, shift_in, codes, out);
+  }
+}
+
+void UnpackPlane(const kvarn_format& format, int bits, int shift_out, const uint8_t* packed,
+                 uint8_t* codes) {
+  const CodeView view = ViewOf(format);
+  const unsigned mask = (1U << bits) - 1U;
+  const auto take = [&](size_t byte, int shift, int index) {
     const unsigned code = (static_cast<unsigned>(packed[byte]) >> shift) & mask;
     codes[index] = static_cast<uint8_t>(codes[index] | (code << shift_out));
-  });
+  };
+  if (format.order == KVARN_ORDER_CPU) {
+    ForEachCpuCode(view, bits, take);
+  } else {
+    ForEachCudaCode(view, format.role == KVARN_KEY, bits, take);
+  }
 }
 
 // Order `portable`: one little-endian bit stream, K channel-major [D][G], V token-major [G][D].
@@ -128,13 +188,14 @@ void PackCodes(const kvarn_format& format, const uint8_t* codes, uint8_t* out) {
     });
     return;
   }
-  const CodeView view = ViewOf(format);
   if (format.bits != 3) {
-    PackCpuPlane(view, format.bits, 0, codes, out);
+    PackPlane(format, format.bits, 0, codes, out);
     return;
   }
-  PackCpuPlane(view, 2, 0, codes, out);
-  PackCpuPlane(view, 1, 2, codes, out + CpuPlaneBytes(2, view.lanes, view.contraction));
+  const CodeView view = ViewOf(format);
+  PackPlane(format, 2, 0, codes, out);
+  PackPlane(format, 1, 2, codes,
+            out + PlaneBytes(format.order, 2, view.lanes, view.contraction));
 }
 
 void UnpackCodes(const kvarn_format& format, const uint8_t* packed, uint8_t* codes) {
@@ -149,13 +210,14 @@ void UnpackCodes(const kvarn_format& format, const uint8_t* packed, uint8_t* cod
     });
     return;
   }
-  const CodeView view = ViewOf(format);
   if (format.bits != 3) {
-    UnpackCpuPlane(view, format.bits, 0, packed, codes);
+    UnpackPlane(format, format.bits, 0, packed, codes);
     return;
   }
-  UnpackCpuPlane(view, 2, 0, packed, codes);
-  UnpackCpuPlane(view, 1, 2, packed + CpuPlaneBytes(2, view.lanes, view.contraction), codes);
+  const CodeView view = ViewOf(format);
+  UnpackPlane(format, 2, 0, packed, codes);
+  UnpackPlane(format, 1, 2,
+              packed + PlaneBytes(format.order, 2, view.lanes, view.contraction), codes);
 }
 
 }  // namespace kvarn

@@ -28,7 +28,8 @@ constexpr int RoundUp(int value, int multiple) {
 constexpr bool IsLegal(const kvarn_format& format) {
   const bool role = format.role == KVARN_KEY || format.role == KVARN_VALUE;
   const bool mode = format.mode == KVARN_BALANCED || format.mode == KVARN_PUBLISHED;
-  const bool order = format.order == KVARN_ORDER_PORTABLE || format.order == KVARN_ORDER_CPU;
+  const bool order = format.order == KVARN_ORDER_PORTABLE || format.order == KVARN_ORDER_CPU ||
+                     format.order == KVARN_ORDER_CUDA;
   const bool bits =
       format.bits == 2 || format.bits == 3 || format.bits == 4 || format.bits == 8;
   const bool group = format.group == 64 || format.group == 128;
@@ -43,6 +44,26 @@ constexpr size_t CpuPlaneBytes(int bits, int lanes, int contraction) {
   const int per_unit = 32 / bits;
   const int units = RoundUp(contraction, per_unit) / per_unit;
   return static_cast<size_t>(strips) * static_cast<size_t>(units) * kUnitBytes;
+}
+
+// Order `cuda`: fragments of m16n8k16 matrix instructions. A *pair* is one 16 x 16 block of codes;
+// a unit of 512 bytes (16 bytes for each of 32 threads) holds 16 / bits pairs.
+inline constexpr int kFragment = 16;
+inline constexpr int kCudaUnitBytes = 512;
+
+constexpr int CudaPairsPerUnit(int bits) { return 16 / bits; }
+
+// Bytes of one bit plane of `bits` (1, 2, 4 or 8) in order `cuda`.
+constexpr size_t CudaPlaneBytes(int bits, int lanes, int contraction) {
+  const int pairs = (RoundUp(lanes, kFragment) / kFragment) *
+                    (RoundUp(contraction, kFragment) / kFragment);
+  const int units = RoundUp(pairs, CudaPairsPerUnit(bits)) / CudaPairsPerUnit(bits);
+  return static_cast<size_t>(units) * kCudaUnitBytes;
+}
+
+constexpr size_t PlaneBytes(kvarn_order order, int bits, int lanes, int contraction) {
+  return order == KVARN_ORDER_CPU ? CpuPlaneBytes(bits, lanes, contraction)
+                                  : CudaPlaneBytes(bits, lanes, contraction);
 }
 
 // Offsets in bytes from the start of a record. `lane_scale` and `contract` follow the axes of the
@@ -70,11 +91,11 @@ constexpr RecordLayout MakeRecordLayout(const kvarn_format& format) {
   layout.has_balance = key && format.mode == KVARN_BALANCED;
   size_t code_bytes = static_cast<size_t>(dim) * static_cast<size_t>(group) *
                       static_cast<size_t>(format.bits) / 8;
-  if (format.order == KVARN_ORDER_CPU) {
+  if (format.order != KVARN_ORDER_PORTABLE) {
     code_bytes = format.bits == 3
-                     ? CpuPlaneBytes(2, layout.lanes, layout.contraction) +
-                           CpuPlaneBytes(1, layout.lanes, layout.contraction)
-                     : CpuPlaneBytes(format.bits, layout.lanes, layout.contraction);
+                     ? PlaneBytes(format.order, 2, layout.lanes, layout.contraction) +
+                           PlaneBytes(format.order, 1, layout.lanes, layout.contraction)
+                     : PlaneBytes(format.order, format.bits, layout.lanes, layout.contraction);
   }
   const size_t dim_vector = sizeof(uint16_t) * static_cast<size_t>(dim);
   const size_t group_vector = sizeof(uint16_t) * static_cast<size_t>(group);
@@ -92,7 +113,7 @@ constexpr RecordLayout MakeRecordLayout(const kvarn_format& format) {
     layout.balance = layout.zero + group_vector;
     layout.bytes = layout.balance;
   }
-  if (format.order == KVARN_ORDER_CPU) {
+  if (format.order != KVARN_ORDER_PORTABLE) {
     layout.bytes = (layout.bytes + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
   }
   return layout;
@@ -107,6 +128,8 @@ static_assert(MakeRecordLayout({KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 1
               9088);
 static_assert(MakeRecordLayout({KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 64}).bytes ==
               4672);
+static_assert(MakeRecordLayout({KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CUDA, 4, 128, 128}).bytes ==
+              9088);
 
 }  // namespace kvarn
 #endif  // KVARN_FORMAT_RECORD_LAYOUT_H_
