@@ -27,7 +27,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def set_up(windows: int) -> Lab:
-    console.print(f"Set-up; everything that is downloaded or built is kept in {CACHE}")
+    console.print(
+        f"Set-up; everything that is downloaded or built is kept in {CACHE}", soft_wrap=True
+    )
     model = models.get(models.SMOLLM2)
     stock = llama.get()
     project.build("release")

@@ -33,7 +33,8 @@ class Step:
         now = time.monotonic()
         if self._progress is None and now - self._last_line >= _QUIET_SECONDS:
             self._last_line = now
-            console.print(f"  ... {self.title} {self._counter} ({self.elapsed()})", markup=False)
+            line = f"  ... {self.title} {self._counter} ({self.elapsed()})"
+            console.print(line, markup=False, soft_wrap=True)
 
     def elapsed(self) -> str:
         seconds = round(time.monotonic() - self._start)
@@ -55,7 +56,7 @@ def step(title: str) -> Iterator[Step]:
             current = Step(title, progress)
             yield current
     else:
-        console.print(f"  {title}", markup=False)
+        console.print(f"  {title}", markup=False, soft_wrap=True)
         current = Step(title, None)
         yield current
-    console.print(f"  [green]ok[/green] {title} ({current.elapsed()})")
+    console.print(f"  [green]ok[/green] {title} ({current.elapsed()})", soft_wrap=True)
