@@ -154,7 +154,8 @@ KVARN_API size_t kvarn_plane_bytes(const kvarn_plane* plane);
 //   memory  the plane's block
 //   row     0 <= row < n_rows
 //   x       [head_dim] fp32, as the model computed it (after RoPE); stored exactly as fp16
-//   query   keys only, may be null: the same token's query rows (after RoPE) of the query heads that
+//   query   keys only, may be null: the same token's query rows (after RoPE) of the query heads
+//   that
 //           share this KV head, [n_query][head_dim], query_stride bytes from one to the next
 KVARN_API kvarn_status kvarn_plane_write(const kvarn_plane* plane, void* memory, int64_t row,
                                          const float* x, const float* query, int32_t n_query,
@@ -187,8 +188,8 @@ KVARN_API kvarn_status kvarn_plane_get_stats(const kvarn_plane* plane, const voi
 typedef struct kvarn_attention {
   const kvarn_plane* key_plane;
   const kvarn_plane* value_plane;
-  const void* keys;    // memory of the K plane of stream 0, KV head 0
-  const void* values;  // likewise V
+  const void* keys;                               // memory of the K plane of stream 0, KV head 0
+  const void* values;                             // likewise V
   size_t key_head_stride, key_stream_stride;      // between K planes
   size_t value_head_stride, value_stream_stride;  // between V planes
 

@@ -7,7 +7,7 @@
 namespace kvarn {
 namespace {
 
-constexpr int kMaxTasks = 64;         // enough to balance any host's threads
+constexpr int kMaxTasks = 64;          // enough to balance any host's threads
 constexpr int64_t kTilesPerSplit = 4;  // at least, so that merging stays cheap
 
 size_t Align(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -48,19 +48,18 @@ AttentionPlan PlanAttention(const kvarn_attention& call, int n_threads) {
   plan.blocks_per_head = (plan.rows_per_head + kQueryBlock - 1) / kQueryBlock;
   plan.n_blocks = call.n_streams * call.n_kv_heads * plan.blocks_per_head;
   plan.n_tiles = (call.n_rows + group - 1) / group;
-  const int64_t splits = std::min<int64_t>(plan.n_tiles / kTilesPerSplit, kMaxTasks / plan.n_blocks);
+  const int64_t splits =
+      std::min<int64_t>(plan.n_tiles / kTilesPerSplit, kMaxTasks / plan.n_blocks);
   plan.n_splits = static_cast<int>(std::max<int64_t>(splits, 1));
 
   const int value_stride = RowStride(call.value_plane->config.format.head_dim);
   const size_t block_rows = static_cast<size_t>(std::min(plan.rows_per_head, kQueryBlock));
-  plan.partial_bytes = Align(
-      sizeof(float) * (2 * static_cast<size_t>(kQueryBlock) +
-                       2 * block_rows * static_cast<size_t>(value_stride)));
+  plan.partial_bytes = Align(sizeof(float) * (2 * static_cast<size_t>(kQueryBlock) +
+                                              2 * block_rows * static_cast<size_t>(value_stride)));
   // Without splits a thread merges its own block at once: one partial a thread.
-  const size_t n_partials = plan.n_splits == 1
-                                ? static_cast<size_t>(n_threads)
-                                : static_cast<size_t>(plan.n_blocks) *
-                                      static_cast<size_t>(plan.n_splits);
+  const size_t n_partials =
+      plan.n_splits == 1 ? static_cast<size_t>(n_threads)
+                         : static_cast<size_t>(plan.n_blocks) * static_cast<size_t>(plan.n_splits);
   plan.per_thread = MakeAttentionScratch(call.key_plane->config.format.head_dim,
                                          call.value_plane->config.format.head_dim);
   plan.done = Align(sizeof(std::atomic<int32_t>));  // the task counter comes first

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the tasks of a call: threads take them from one counter; whoever finishes the last split of a
-// block merges it. Nobody waits.
+// Runs the tasks of a call: threads take them from one counter; whoever finishes the last split of
+// a block merges it. Nobody waits.
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -140,11 +140,11 @@ void AttentionRun::Store(const AttentionTask& task, const AttentionPartial& part
       sum = sum * keep + std::exp(call_.sinks[head] - top);
       gain = keep / sum;
     }
-    auto* out = reinterpret_cast<float*>(
-        reinterpret_cast<uint8_t*>(call_.out) +
-        static_cast<size_t>(task.stream) * call_.out_stream_stride +
-        static_cast<size_t>(token) * call_.out_token_stride +
-        static_cast<size_t>(head) * call_.out_head_stride);
+    auto* out =
+        reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(call_.out) +
+                                 static_cast<size_t>(task.stream) * call_.out_stream_stride +
+                                 static_cast<size_t>(token) * call_.out_token_stride +
+                                 static_cast<size_t>(head) * call_.out_head_stride);
     const ptrdiff_t at = static_cast<ptrdiff_t>(r) * value_stride_;
     for (int d = 0; d < value_dim_; ++d) {
       out[d] = (partial.rotated[at + d] + partial.plain[at + d]) * gain;

@@ -40,13 +40,13 @@ struct AttentionTask {
 
 // Scratch of one thread, in bytes from its start.
 struct AttentionScratch {
-  size_t query;      // fp32 [kQueryBlock][RowStride(Dk)] scaled query
-  size_t rotated;    // fp32 [kQueryBlock][RowStride(Dk)] query / s, rotated
-  size_t weights;    // int8 [kQueryBlock][2][weight_stride] high and low parts
-  size_t score;      // fp32 [kQueryBlock][kMaxGroup]
-  size_t mask;       // fp32 [kQueryBlock][kMaxGroup]
-  size_t product;    // fp32 [kQueryBlock][product_stride]
-  size_t tile;       // fp32 [kMaxGroup][RowStride(max(Dk, Dv))]
+  size_t query;    // fp32 [kQueryBlock][RowStride(Dk)] scaled query
+  size_t rotated;  // fp32 [kQueryBlock][RowStride(Dk)] query / s, rotated
+  size_t weights;  // int8 [kQueryBlock][2][weight_stride] high and low parts
+  size_t score;    // fp32 [kQueryBlock][kMaxGroup]
+  size_t mask;     // fp32 [kQueryBlock][kMaxGroup]
+  size_t product;  // fp32 [kQueryBlock][product_stride]
+  size_t tile;     // fp32 [kMaxGroup][RowStride(max(Dk, Dv))]
   size_t bytes;
   int weight_stride;
   int product_stride;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Life of a tile (docs/architecture.md section 4): EMPTY -> OPEN (a slot of exact rows) -> SEALED (a
-// record) -> OPEN again when a row in it is written. Decisions depend on the sequence of rows alone.
+// Life of a tile (docs/architecture.md section 4): EMPTY -> OPEN (a slot of exact rows) -> SEALED
+// (a record) -> OPEN again when a row in it is written. Decisions depend on the sequence of rows
+// alone.
 #include "cache/plane.h"
 
 #include <bit>
@@ -114,7 +115,8 @@ kvarn_status PlaneView::Open(int64_t tile) {
       kvarn_counts ignored = {};
       for (int g = 0; g < plane_.Group(); ++g) {
         float* row = rows.data() + static_cast<ptrdiff_t>(g) * plane_.HeadDim();
-        if (!entry.written.Get(g)) std::memset(row, 0, sizeof(float) * static_cast<size_t>(plane_.HeadDim()));
+        if (!entry.written.Get(g))
+          std::memset(row, 0, sizeof(float) * static_cast<size_t>(plane_.HeadDim()));
         SanitiseRow(row, plane_.HeadDim(), row, &ignored);
       }
       ActiveKernels().to_half(rows.data(), exact, static_cast<int>(size));
@@ -153,14 +155,15 @@ void PlaneView::ChooseBalance(int64_t tile, const float* keys, const int32_t* po
     }
   }
   for (int d = 0; d < plane_.HeadDim() && n_known > 0; ++d) {
-    query_ms[d] = TokenSum(n_known, [&](int i) {
-                    const float rms = HalfToFloat(QueryRow(known[i])[d]);
-                    return rms * rms;
-                  }) /
+    query_ms[d] = TokenSum(n_known,
+                           [&](int i) {
+                             const float rms = HalfToFloat(QueryRow(known[i])[d]);
+                             return rms * rms;
+                           }) /
                   static_cast<float>(n_known);
   }
-  ComputeBalance(plane_.HeadDim(), keys, plane_.HeadDim(), n_rows,
-                 n_known > 0 ? query_ms : nullptr, balance);
+  ComputeBalance(plane_.HeadDim(), keys, plane_.HeadDim(), n_rows, n_known > 0 ? query_ms : nullptr,
+                 balance);
 }
 
 kvarn_status PlaneView::Seal(int64_t tile) {
@@ -180,9 +183,10 @@ kvarn_status PlaneView::Seal(int64_t tile) {
     }
     int8_t balance[kMaxHeadDim] = {};
     if (plane_.record.has_balance) ChooseBalance(tile, rows.data(), position, n_rows, balance);
-    const kvarn_status status = EncodeRecord(
-        plane_.config.format, rows.data(), dim, n_rows, n_rows < plane_.Group() ? position : nullptr,
-        plane_.record.has_balance ? balance : nullptr, Record(tile), &header_.counts);
+    const kvarn_status status =
+        EncodeRecord(plane_.config.format, rows.data(), dim, n_rows,
+                     n_rows < plane_.Group() ? position : nullptr,
+                     plane_.record.has_balance ? balance : nullptr, Record(tile), &header_.counts);
     if (status != KVARN_OK) return status;
   } catch (const std::bad_alloc&) {
     return KVARN_ERROR_MEMORY;
@@ -232,8 +236,9 @@ void PlaneView::KeepQuery(int64_t tile, int pos, const float* query, int n_query
   for (int d = 0; d < dim; ++d) {
     const float squares = ChannelSum(n_query, [&](int h) {
       float q = 0;
-      std::memcpy(&q, reinterpret_cast<const uint8_t*>(query + d) + static_cast<size_t>(h) * query_stride,
-                  sizeof(q));
+      std::memcpy(
+          &q, reinterpret_cast<const uint8_t*>(query + d) + static_cast<size_t>(h) * query_stride,
+          sizeof(q));
       return q * q;
     });
     rms[d] = std::sqrt(squares / static_cast<float>(n_query));

@@ -32,15 +32,15 @@ kvarn_status MakePlane(const kvarn_plane_config& config, kvarn_plane* plane) {
   made.n_slots = static_cast<int>(n_slots);
   made.config.sink_tiles = static_cast<int32_t>(std::min<int64_t>(config.sink_tiles, n_tiles));
 
-  const size_t exact_tile = sizeof(uint16_t) * static_cast<size_t>(format.head_dim) *
-                            static_cast<size_t>(format.group);
+  const size_t exact_tile =
+      sizeof(uint16_t) * static_cast<size_t>(format.head_dim) * static_cast<size_t>(format.group);
   made.tiles = sizeof(PlaneHeader);
   made.slots = Align(made.tiles + sizeof(TileEntry) * static_cast<size_t>(n_tiles));
   made.queries = Align(made.slots + sizeof(SlotEntry) * static_cast<size_t>(n_slots));
   made.exact = made.queries + (made.record.has_balance ? exact_tile : 0);
   made.records = made.exact + exact_tile * static_cast<size_t>(n_slots);
-  made.bytes = made.records +
-               made.record.bytes * static_cast<size_t>(n_tiles - made.config.sink_tiles);
+  made.bytes =
+      made.records + made.record.bytes * static_cast<size_t>(n_tiles - made.config.sink_tiles);
   *plane = made;
   return KVARN_OK;
 }

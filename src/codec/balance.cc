@@ -11,8 +11,8 @@ namespace kvarn {
 namespace {
 
 // log2 of a positive normal number with adds and multiplies only, so that every machine agrees:
-// x = m 2^k, m in [sqrt(1/2), sqrt(2)), u = (m-1)/(m+1), log2 m = (2/ln 2)(u + u^3/3 + ... + u^9/9).
-// Absolute error below 3e-7, far below the 1/8 octave it is rounded to.
+// x = m 2^k, m in [sqrt(1/2), sqrt(2)), u = (m-1)/(m+1), log2 m = (2/ln 2)(u + u^3/3 + ... +
+// u^9/9). Absolute error below 3e-7, far below the 1/8 octave it is rounded to.
 float Log2(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   int exponent = static_cast<int>(bits >> 23) - 127;
@@ -47,10 +47,11 @@ void ComputeBalance(int head_dim, const float* keys, int row_stride, int n_rows,
   const float n = static_cast<float>(n_rows);
   for (int d = 0; d < head_dim; ++d) {
     const float mean = TokenSum(n_rows, [&](int g) { return keys[g * row_stride + d]; }) / n;
-    variance[d] = TokenSum(n_rows, [&](int g) {
-                    const float centred = keys[g * row_stride + d] - mean;
-                    return centred * centred;
-                  }) /
+    variance[d] = TokenSum(n_rows,
+                           [&](int g) {
+                             const float centred = keys[g * row_stride + d] - mean;
+                             return centred * centred;
+                           }) /
                   n;
     query[d] = query_ms != nullptr ? query_ms[d] : 1.0F;
   }

@@ -116,10 +116,12 @@ void EncodePublished(bool key, EncodeTile* tile) {
   const int stride = RowStride(tile->head_dim);
   const int n = tile->n_rows;
   const int dim = tile->head_dim;
-  const Matrix x = key ? Matrix{tile->rows, dim, n, 1, stride} : Matrix{tile->rows, n, dim, stride, 1};
+  const Matrix x =
+      key ? Matrix{tile->rows, dim, n, 1, stride} : Matrix{tile->rows, n, dim, stride, 1};
   const Scales s = NormaliseVariance(x);
   const float top = static_cast<float>((1 << tile->bits) - 1);
-  for (int j = 0; j < x.items; ++j) tile->other[j] = StoreHalf(s.item[static_cast<size_t>(j)], tile);
+  for (int j = 0; j < x.items; ++j)
+    tile->other[j] = StoreHalf(s.item[static_cast<size_t>(j)], tile);
   for (int i = 0; i < x.lines; ++i) {
     const float line = s.line[static_cast<size_t>(i)];
     const auto value = [&](int j) { return x.At(i, j) / s.item[static_cast<size_t>(j)] / line; };

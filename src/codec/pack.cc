@@ -37,8 +37,8 @@ void ForEachCpuCode(const CodeView& view, int bits, const Visit& visit) {
                              static_cast<size_t>(lane % kLanesPerStrip) * 4;
     for (int m = 0; m < view.contraction; ++m) {
       const int quad = m / 4;
-      const size_t byte =
-          lane_base + static_cast<size_t>(quad / per_byte) * kUnitBytes + static_cast<size_t>(m % 4);
+      const size_t byte = lane_base + static_cast<size_t>(quad / per_byte) * kUnitBytes +
+                          static_cast<size_t>(m % 4);
       visit(byte, (quad % per_byte) * bits, lane * view.lane_step + m * view.contract_step);
     }
   }
@@ -194,8 +194,7 @@ void PackCodes(const kvarn_format& format, const uint8_t* codes, uint8_t* out) {
   }
   const CodeView view = ViewOf(format);
   PackPlane(format, 2, 0, codes, out);
-  PackPlane(format, 1, 2, codes,
-            out + PlaneBytes(format.order, 2, view.lanes, view.contraction));
+  PackPlane(format, 1, 2, codes, out + PlaneBytes(format.order, 2, view.lanes, view.contraction));
 }
 
 void UnpackCodes(const kvarn_format& format, const uint8_t* packed, uint8_t* codes) {
@@ -216,8 +215,8 @@ void UnpackCodes(const kvarn_format& format, const uint8_t* packed, uint8_t* cod
   }
   const CodeView view = ViewOf(format);
   UnpackPlane(format, 2, 0, packed, codes);
-  UnpackPlane(format, 1, 2,
-              packed + PlaneBytes(format.order, 2, view.lanes, view.contraction), codes);
+  UnpackPlane(format, 1, 2, packed + PlaneBytes(format.order, 2, view.lanes, view.contraction),
+              codes);
 }
 
 }  // namespace kvarn

@@ -17,7 +17,8 @@
 namespace kvarn {
 namespace {
 
-// Scratch of one tile, kept by each thread so that sealing a tile allocates nothing after the first.
+// Scratch of one tile, kept by each thread so that sealing a tile allocates nothing after the
+// first.
 struct TileScratch {
   std::vector<float> rows;
   std::vector<float> work;
@@ -252,8 +253,8 @@ kvarn_status ReorderRecord(const kvarn_format& from, const uint8_t* record, cons
     const bool key = from.role == KVARN_KEY;
     const size_t tail_from = key ? source.scale : source.other;
     const size_t tail_to = key ? target.scale : target.other;
-    const size_t tail = source.balance - tail_from +
-                        (source.has_balance ? static_cast<size_t>(from.head_dim) : 0);
+    const size_t tail =
+        source.balance - tail_from + (source.has_balance ? static_cast<size_t>(from.head_dim) : 0);
     std::memcpy(out + tail_to, record + tail_from, tail);
     return KVARN_OK;
   } catch (const std::bad_alloc&) {

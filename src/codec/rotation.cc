@@ -23,6 +23,10 @@ bool IsPrime(int n) {
   return true;
 }
 
+size_t At(int row, int col, int order) {
+  return static_cast<size_t>(row) * static_cast<size_t>(order) + static_cast<size_t>(col);
+}
+
 // Legendre symbols chi(0..q-1) modulo the odd prime q.
 std::vector<int> QuadraticCharacter(int q) {
   std::vector<int> chi(static_cast<size_t>(q), -1);
@@ -35,7 +39,7 @@ std::vector<int> QuadraticCharacter(int q) {
 std::vector<int8_t> PaleyOne(int order) {
   const int q = order - 1;
   const std::vector<int> chi = QuadraticCharacter(q);
-  std::vector<int8_t> matrix(static_cast<size_t>(order * order));
+  std::vector<int8_t> matrix(static_cast<size_t>(order) * static_cast<size_t>(order));
   for (int row = 0; row < order; ++row) {
     for (int col = 0; col < order; ++col) {
       int value = 0;
@@ -46,7 +50,7 @@ std::vector<int8_t> PaleyOne(int order) {
       } else {
         value = chi[static_cast<size_t>((row - col + q) % q)];
       }
-      matrix[static_cast<size_t>(row * order + col)] = static_cast<int8_t>(value);
+      matrix[At(row, col, order)] = static_cast<int8_t>(value);
     }
   }
   return matrix;
@@ -58,7 +62,7 @@ std::vector<int8_t> PaleyTwo(int order) {
   const int half = order / 2;
   const int q = half - 1;
   const std::vector<int> chi = QuadraticCharacter(q);
-  std::vector<int8_t> matrix(static_cast<size_t>(order * order));
+  std::vector<int8_t> matrix(static_cast<size_t>(order) * static_cast<size_t>(order));
   for (int row = 0; row < half; ++row) {
     for (int col = 0; col < half; ++col) {
       int conference = 1;
@@ -75,8 +79,7 @@ std::vector<int8_t> PaleyTwo(int order) {
           } else {
             value = (i == 1 && j == 1) ? -conference : conference;
           }
-          matrix[static_cast<size_t>((2 * row + i) * order + 2 * col + j)] =
-              static_cast<int8_t>(value);
+          matrix[At(2 * row + i, 2 * col + j, order)] = static_cast<int8_t>(value);
         }
       }
     }
@@ -120,8 +123,8 @@ void Build(int head_dim, Entry* entry) {
       return;
     }
   }
-  entry->small.assign(static_cast<size_t>(odd * odd), 0);
-  for (int i = 0; i < odd; ++i) entry->small[static_cast<size_t>(i * odd + i)] = 1;
+  entry->small.assign(static_cast<size_t>(odd) * static_cast<size_t>(odd), 0);
+  for (int i = 0; i < odd; ++i) entry->small[At(i, i, odd)] = 1;
   rotation->small_dim = odd;
   rotation->block = block;
   rotation->small = entry->small.data();

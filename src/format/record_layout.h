@@ -30,11 +30,10 @@ constexpr bool IsLegal(const kvarn_format& format) {
   const bool mode = format.mode == KVARN_BALANCED || format.mode == KVARN_PUBLISHED;
   const bool order = format.order == KVARN_ORDER_PORTABLE || format.order == KVARN_ORDER_CPU ||
                      format.order == KVARN_ORDER_CUDA;
-  const bool bits =
-      format.bits == 2 || format.bits == 3 || format.bits == 4 || format.bits == 8;
+  const bool bits = format.bits == 2 || format.bits == 3 || format.bits == 4 || format.bits == 8;
   const bool group = format.group == 64 || format.group == 128;
-  const bool dim = format.head_dim >= kMinHeadDim && format.head_dim <= kMaxHeadDim &&
-                   format.head_dim % 8 == 0;
+  const bool dim =
+      format.head_dim >= kMinHeadDim && format.head_dim <= kMaxHeadDim && format.head_dim % 8 == 0;
   return role && mode && order && bits && group && dim;
 }
 
@@ -55,8 +54,8 @@ constexpr int CudaPairsPerUnit(int bits) { return 16 / bits; }
 
 // Bytes of one bit plane of `bits` (1, 2, 4 or 8) in order `cuda`.
 constexpr size_t CudaPlaneBytes(int bits, int lanes, int contraction) {
-  const int pairs = (RoundUp(lanes, kFragment) / kFragment) *
-                    (RoundUp(contraction, kFragment) / kFragment);
+  const int pairs =
+      (RoundUp(lanes, kFragment) / kFragment) * (RoundUp(contraction, kFragment) / kFragment);
   const int units = RoundUp(pairs, CudaPairsPerUnit(bits)) / CudaPairsPerUnit(bits);
   return static_cast<size_t>(units) * kCudaUnitBytes;
 }
@@ -89,8 +88,8 @@ constexpr RecordLayout MakeRecordLayout(const kvarn_format& format) {
   layout.lanes = key ? group : dim;
   layout.contraction = key ? dim : group;
   layout.has_balance = key && format.mode == KVARN_BALANCED;
-  size_t code_bytes = static_cast<size_t>(dim) * static_cast<size_t>(group) *
-                      static_cast<size_t>(format.bits) / 8;
+  size_t code_bytes =
+      static_cast<size_t>(dim) * static_cast<size_t>(group) * static_cast<size_t>(format.bits) / 8;
   if (format.order != KVARN_ORDER_PORTABLE) {
     code_bytes = format.bits == 3
                      ? PlaneBytes(format.order, 2, layout.lanes, layout.contraction) +
@@ -121,9 +120,9 @@ constexpr RecordLayout MakeRecordLayout(const kvarn_format& format) {
 
 // The published record sizes (K and V of a tile), and ours with the balance bytes.
 static_assert(MakeRecordLayout({KVARN_KEY, KVARN_PUBLISHED, KVARN_ORDER_PORTABLE, 4, 128, 128})
-                      .bytes == 8960);
+                  .bytes == 8960);
 static_assert(MakeRecordLayout({KVARN_VALUE, KVARN_PUBLISHED, KVARN_ORDER_PORTABLE, 2, 128, 128})
-                      .bytes == 4864);
+                  .bytes == 4864);
 static_assert(MakeRecordLayout({KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 128}).bytes ==
               9088);
 static_assert(MakeRecordLayout({KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 64}).bytes ==

@@ -119,7 +119,8 @@ static bool LoadMask(AttendState* s, int64_t first_row, int group) {
     uint16_t half[kMaxGroup];
     __builtin_memcpy(half, from, sizeof(uint16_t) * static_cast<size_t>(columns));
     uint16_t differs = 0;  // from -inf
-    for (int g = 0; g < columns; ++g) differs = static_cast<uint16_t>(differs | (half[g] ^ 0xFC00U));
+    for (int g = 0; g < columns; ++g)
+      differs = static_cast<uint16_t>(differs | (half[g] ^ 0xFC00U));
     s->visible[r] = differs != 0;
     if (s->visible[r]) ToFloat(half, mask, columns);
   }
@@ -142,7 +143,8 @@ static void RotateQueries(AttendState* s, const uint8_t* record, const RecordLay
   if (layout.has_balance) {
     __builtin_memcpy(s->balance, balance, static_cast<size_t>(s->key_dim));
     alignas(64) float inverse[kMaxHeadDim];
-    for (int d = 0; d < s->key_dim; ++d) inverse[d] = BalanceScale(-static_cast<int>(s->balance[d]));
+    for (int d = 0; d < s->key_dim; ++d)
+      inverse[d] = BalanceScale(-static_cast<int>(s->balance[d]));
     for (int r = 0; r < s->rows; ++r) {
       float* q = s->rotated + static_cast<int64_t>(r) * s->key_stride;
       for (int d = 0; d < s->key_dim; ++d) q[d] = q[d] * inverse[d];

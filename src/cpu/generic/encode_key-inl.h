@@ -33,13 +33,13 @@ static float KeyTokenScales(const EncodeTile& tile, const float* centred, int st
 
 // One vector of channels of a K tile while it is quantised.
 struct KeyColumn {
-  const float* x;           // X[0][d], stride from row to row
+  const float* x;  // X[0][d], stride from row to row
   int stride;
   int n;
-  const float* t;           // [n]
-  const float* inverse_t;   // [n]
-  float top;                // Q
-  float half;               // Q/2
+  const float* t;          // [n]
+  const float* inverse_t;  // [n]
+  float top;               // Q
+  float half;              // Q/2
 };
 
 KVARN_INLINE Vf KeyRow(const KeyColumn& k, int g) {

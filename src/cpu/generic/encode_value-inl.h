@@ -28,8 +28,7 @@ static float ValueChannelScales(const EncodeTile& tile, int stride, float* chann
   for (int d = 0; d < stride; ++d) channel[d] = 1.0F;
   for (int pass = 0; pass < 2; ++pass) {
     for (int d = 0; d < stride; d += kWidth) {
-      const ColumnMoments column =
-          WeightedColumnMoments(tile.rows + d, stride, token_weight, n);
+      const ColumnMoments column = WeightedColumnMoments(tile.rows + d, stride, token_weight, n);
       const Vf before = Load(channel + d);
       const Vf spread = Spread(column.mean, column.mean_square);
       const Vf c = Min(Max(spread, before * 1e-3F), before * 1e3F);

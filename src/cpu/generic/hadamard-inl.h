@@ -26,16 +26,30 @@ KVARN_INLINE void ButterflyVector(float* x, int distance, int block) {
   }
 }
 
+template <int... kLanes>
+struct LaneList {};
+
+// LaneList<0, 1, ..., kWidth - 1>
+template <int kCount, int... kLanes>
+struct MakeLanes : MakeLanes<kCount - 1, kCount - 1, kLanes...> {};
+template <int... kLanes>
+struct MakeLanes<0, kLanes...> {
+  using List = LaneList<kLanes...>;
+};
+using AllLanes = MakeLanes<kWidth>::List;
+
+// Lane i of the result is lane i ^ kDistance of x.
+template <int kDistance, int... kLanes>
+KVARN_INLINE Vf ExchangeLanes(Vf x, LaneList<kLanes...>) {
+  return __builtin_shufflevector(x, x, (kLanes ^ kDistance)...);
+}
+
 // Butterfly inside one vector: lane i gets x[i] + x[i^k], or x[i^k] - x[i] in the upper half.
 template <int kDistance>
 KVARN_INLINE Vf ButterflyInside(Vf x) {
-  Vi index = {};
   Vf sign = {};
-  for (int i = 0; i < kWidth; ++i) {
-    index[i] = i ^ kDistance;
-    sign[i] = (i & kDistance) != 0 ? -1.0F : 1.0F;
-  }
-  return __builtin_shuffle(x, index) + x * sign;
+  for (int i = 0; i < kWidth; ++i) sign[i] = (i & kDistance) != 0 ? -1.0F : 1.0F;
+  return ExchangeLanes<kDistance>(x, AllLanes{}) + x * sign;
 }
 
 KVARN_INLINE void RotateBlock(float* x, int block) {
@@ -75,9 +89,11 @@ KVARN_INLINE void MixBlocks(const Rotation& rotation, float* x, bool inverse) {
 static void Rotate(const Rotation& rotation, float* rows, int n, int stride, bool inverse) {
   for (int g = 0; g < n; ++g) {
     float* x = rows + static_cast<int64_t>(g) * stride;
-    for (int i = 0; i < rotation.small_dim; ++i) RotateBlock(x + i * rotation.block, rotation.block);
+    for (int i = 0; i < rotation.small_dim; ++i)
+      RotateBlock(x + i * rotation.block, rotation.block);
     if (rotation.small != nullptr) MixBlocks(rotation, x, inverse);
-    // Adding +0 turns a negative zero into a positive one: minimum and maximum then have one answer.
+    // Adding +0 turns a negative zero into a positive one: minimum and maximum then have one
+    // answer.
     for (int d = 0; d < rotation.head_dim; ++d) x[d] = x[d] * rotation.scale + 0.0F;
   }
 }

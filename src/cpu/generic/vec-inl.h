@@ -34,9 +34,7 @@ KVARN_INLINE Vf Sqrt(Vf x) {
 }
 
 // Integer part of a code: rounded, then clamped to [0, top]; clamping first keeps Round in range.
-KVARN_INLINE Vf RoundToCode(Vf x, float top) {
-  return Round(Min(Max(x, Splat(0.0F)), Splat(top)));
-}
+KVARN_INLINE Vf RoundToCode(Vf x, float top) { return Round(Min(Max(x, Splat(0.0F)), Splat(top))); }
 
 // A sum over channels: partial sums i mod 32 held in 32 / kWidth vectors, joined by halving.
 struct LaneSum {

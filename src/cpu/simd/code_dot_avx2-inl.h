@@ -21,8 +21,7 @@ KVARN_INLINE __m256i DotField(__m256i packed, int field, __m256i weights) {
   if constexpr (kBits == 8) {
     const __m256i nibble = _mm256_set1_epi8(15);
     const __m256i lower = DotQuad(_mm256_and_si256(packed, nibble), weights);
-    const __m256i upper =
-        DotQuad(_mm256_and_si256(_mm256_srli_epi16(packed, 4), nibble), weights);
+    const __m256i upper = DotQuad(_mm256_and_si256(_mm256_srli_epi16(packed, 4), nibble), weights);
     return _mm256_add_epi32(lower, _mm256_slli_epi32(upper, 4));
   } else {
     const __m256i mask = _mm256_set1_epi8(static_cast<char>((1U << kBits) - 1U));
@@ -34,8 +33,7 @@ template <int kBits, int kRows>
 KVARN_INLINE void CodeDotHalf(const CodeDotArgs& args, const uint8_t* codes, int units,
                               int first_row, int lane) {
   constexpr int kPerByte = 8 / kBits;
-  const int8_t* weights =
-      args.weights + static_cast<int64_t>(2 * first_row) * args.weight_stride;
+  const int8_t* weights = args.weights + static_cast<int64_t>(2 * first_row) * args.weight_stride;
   __m256i high[kRows];
   __m256i low[kRows];
   for (int r = 0; r < kRows; ++r) {
@@ -76,10 +74,17 @@ static void CodeDot(const CodeDotArgs& args) {
     int r = 0;
     for (; r + 4 <= args.rows; r += 4) CodeDotHalf<kBits, 4>(args, codes, units, r, lane);
     switch (args.rows - r) {
-      case 3: CodeDotHalf<kBits, 3>(args, codes, units, r, lane); break;
-      case 2: CodeDotHalf<kBits, 2>(args, codes, units, r, lane); break;
-      case 1: CodeDotHalf<kBits, 1>(args, codes, units, r, lane); break;
-      default: break;
+      case 3:
+        CodeDotHalf<kBits, 3>(args, codes, units, r, lane);
+        break;
+      case 2:
+        CodeDotHalf<kBits, 2>(args, codes, units, r, lane);
+        break;
+      case 1:
+        CodeDotHalf<kBits, 1>(args, codes, units, r, lane);
+        break;
+      default:
+        break;
     }
   }
 }

@@ -14,8 +14,7 @@ KVARN_INLINE void CodeDotStrip(const CodeDotArgs& args, const uint8_t* codes, in
                                int first_row, int lane) {
   constexpr int kPerByte = 8 / kBits;
   const __m512i mask = _mm512_set1_epi8(static_cast<char>((1U << kBits) - 1U));
-  const int8_t* weights =
-      args.weights + static_cast<int64_t>(2 * first_row) * args.weight_stride;
+  const int8_t* weights = args.weights + static_cast<int64_t>(2 * first_row) * args.weight_stride;
   __m512i high[kRows];
   __m512i low[kRows];
   for (int r = 0; r < kRows; ++r) {
@@ -31,7 +30,8 @@ KVARN_INLINE void CodeDotStrip(const CodeDotArgs& args, const uint8_t* codes, in
       }
       const int8_t* quad = weights + 4 * (u * kPerByte + f);
       for (int r = 0; r < kRows; ++r) {
-        high[r] = _mm512_dpbusd_epi32(high[r], code, BroadcastQuad(quad + 2 * r * args.weight_stride));
+        high[r] =
+            _mm512_dpbusd_epi32(high[r], code, BroadcastQuad(quad + 2 * r * args.weight_stride));
         low[r] = _mm512_dpbusd_epi32(low[r], code,
                                      BroadcastQuad(quad + (2 * r + 1) * args.weight_stride));
       }
@@ -57,14 +57,29 @@ static void CodeDot(const CodeDotArgs& args) {
     int r = 0;
     for (; r + 8 <= args.rows; r += 8) CodeDotStrip<kBits, 8>(args, codes, units, r, lane);
     switch (args.rows - r) {
-      case 7: CodeDotStrip<kBits, 7>(args, codes, units, r, lane); break;
-      case 6: CodeDotStrip<kBits, 6>(args, codes, units, r, lane); break;
-      case 5: CodeDotStrip<kBits, 5>(args, codes, units, r, lane); break;
-      case 4: CodeDotStrip<kBits, 4>(args, codes, units, r, lane); break;
-      case 3: CodeDotStrip<kBits, 3>(args, codes, units, r, lane); break;
-      case 2: CodeDotStrip<kBits, 2>(args, codes, units, r, lane); break;
-      case 1: CodeDotStrip<kBits, 1>(args, codes, units, r, lane); break;
-      default: break;
+      case 7:
+        CodeDotStrip<kBits, 7>(args, codes, units, r, lane);
+        break;
+      case 6:
+        CodeDotStrip<kBits, 6>(args, codes, units, r, lane);
+        break;
+      case 5:
+        CodeDotStrip<kBits, 5>(args, codes, units, r, lane);
+        break;
+      case 4:
+        CodeDotStrip<kBits, 4>(args, codes, units, r, lane);
+        break;
+      case 3:
+        CodeDotStrip<kBits, 3>(args, codes, units, r, lane);
+        break;
+      case 2:
+        CodeDotStrip<kBits, 2>(args, codes, units, r, lane);
+        break;
+      case 1:
+        CodeDotStrip<kBits, 1>(args, codes, units, r, lane);
+        break;
+      default:
+        break;
     }
   }
 }
