@@ -10,8 +10,8 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 add_library(kvarn_warnings INTERFACE)
-target_compile_options(kvarn_warnings INTERFACE -Wall -Wextra -Wshadow -Wconversion
-                                                -Wsign-conversion)
+target_compile_options(kvarn_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wsign-conversion>)
 if(KVARN_WERROR)
-  target_compile_options(kvarn_warnings INTERFACE -Werror)
+  target_compile_options(kvarn_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()

@@ -122,9 +122,10 @@ static StepCentre ValueStep(const ValueRow& v, int bits) {
     const float mean = Join(first) / count;
     const float variance = MaxF(Join(second) / count - mean * mean, 0.0F);
     const float gaussian = kGaussianStep4 * SqrtF(variance);
-    const float uniform = width / 3.0F;
-    if (uniform < gaussian) return StepCentre{uniform, middle};
-    return StepCentre{gaussian, mean};
+    const StepCentre wide = {width / 3.0F, middle};
+    const StepCentre narrow = {gaussian, mean};
+    const float wide_error = ValueError(v, wide.centre, wide.step);
+    return wide_error < ValueError(v, narrow.centre, narrow.step) ? wide : narrow;
   }
   const FractionGrid& grid = Fractions(bits);
   const float widest = width / v.top;

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pieces that the K and V encoders share: docs/format.md sections 5 and 6, the same operations in
+// the same order as src/cpu/generic/encode_common-inl.h.
+#pragma once
+
+#include "cuda/encode/tile.cuh"
+
+namespace kvarn::cuda {
+
+__device__ __forceinline__ float Clamp(float x, float lo, float hi) {
+  return fminf(fmaxf(x, lo), hi);
+}
+__device__ __forceinline__ float Reciprocal(float x) { return x > 0.0F ? 1.0F / x : 0.0F; }
+__device__ __forceinline__ float RoundToCode(float x, float top) {
+  return rintf(Clamp(x, 0.0F, top));
+}
+__device__ __forceinline__ float Gain(float energy, float projection) {
+  return projection > 0.0F ? Clamp(energy / projection, 0.5F, 2.0F) : 1.0F;
+}
+
+inline constexpr float kGaussianStep4 = 0.9957F;
+
+// Range fraction `i` of 3, 4 or 8 bits; selects, because a table would live in local memory.
+__device__ __forceinline__ float Fraction(int bits, int i) {
+  const bool three = bits == 3;
+  float fraction = 1.0F;
+  fraction = i == 1 ? (three ? 0.95F : 0.97F) : fraction;
+  fraction = i == 2 ? (three ? 0.9F : 0.94F) : fraction;
+  fraction = i == 3 ? (three ? 0.85F : 0.91F) : fraction;
+  fraction = i == 4 ? (three ? 0.8F : 0.88F) : fraction;
+  return i == 5 ? (three ? 0.7F : 0.82F) : fraction;
+}
+__device__ __forceinline__ int FractionCount(int bits) { return bits == 8 ? 1 : 6; }
+
+__device__ __forceinline__ uint16_t ToHalf(float value, unsigned long long* saturated) {
+  if (fabsf(value) >= 65520.0F) atomicAdd(saturated, 1ULL);
+  return __half_as_ushort(__float2half_rn(Clamp(value, -65504.0F, 65504.0F)));
+}
+__device__ __forceinline__ float FromHalf(uint16_t half) {
+  return __half2float(__ushort_as_half(half));
+}
+
+struct PowerSplit {
+  float down;
+  float up;
+};
+__device__ __forceinline__ PowerSplit SplitScale(float x) {
+  const int k = (static_cast<int>(__float_as_uint(x) >> 23) - 127) / 2;
+  return PowerSplit{__int_as_float((127 - k) << 23), __int_as_float((127 + k) << 23)};
+}
+
+// Leaves this thread's partial of sum `which` for its columns; the join reads them after a barrier.
+template <int kColumns>
+__device__ __forceinline__ void LeavePartial(EncodeShared<kColumns>* shared, int which,
+                                             const float (&partial)[kColumns]) {
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) shared->partial[which][Warp()][32 * c + Lane()] = partial[c];
+}
+
+template <int kColumns>
+__device__ __forceinline__ float JoinColumn(const EncodeShared<kColumns>& shared, int which,
+                                            int column) {
+  return JoinWarps(&shared.partial[which][0][0], EncodeShared<kColumns>::kWidth, column);
+}
+
+// The column that this thread finishes, or -1.
+template <int kColumns>
+__device__ __forceinline__ int OwnColumn() {
+  const int column = static_cast<int>(threadIdx.x);
+  return column < EncodeShared<kColumns>::kWidth ? column : -1;
+}
+
+template <int kColumns>
+__device__ __forceinline__ void LoadColumns(const EncodeShared<kColumns>& shared, int which,
+                                            float (&values)[kColumns]) {
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) values[c] = shared.column[which][32 * c + Lane()];
+}
+
+// Runs body(i, g) for every token of this warp.
+template <typename Body>
+__device__ __forceinline__ void ForEachToken(int n, const Body& body) {
+#pragma unroll
+  for (int i = 0; i < kTokensPerThread; ++i) {
+    const int g = 8 * i + Warp();
+    if (g < n) body(i, g);
+  }
+}
+
+// Root mean square of the tile minus `centre`, at least 1e-8. Uses token row 3; has barriers.
+template <int kColumns>
+__device__ float TileScale(EncodeShared<kColumns>* shared, const TileRegisters<kColumns>& tile,
+                           const float (&centre)[kColumns], int n, int head_dim) {
+  ForEachToken(n, [&](int i, int g) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const float u = tile.x[i][c] - centre[c];
+      sum = sum + u * u;
+    }
+    sum = JoinLanes(sum);
+    if (Lane() == 0) shared->token[3][g] = sum;
+  });
+  __syncthreads();
+  const float mean = TokenSum(shared->token[3], n) / static_cast<float>(n * head_dim);
+  __syncthreads();
+  return fmaxf(sqrtf(mean), 1e-8F);
+}
+
+}  // namespace kvarn::cuda
