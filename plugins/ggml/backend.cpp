@@ -2,6 +2,8 @@
 #include "backend.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <memory>
 
 #include "device.h"
@@ -14,6 +16,7 @@ namespace {
 struct Backend {
   ggml_backend_t inner = nullptr;
   int n_threads = GGML_DEFAULT_N_THREADS;
+  uint64_t n_graphs = 0;
   GraphRewrite rewrite;
 
   Backend(Device* device, ggml_backend_t inner_in) : inner(inner_in), rewrite(device) {}
@@ -45,6 +48,8 @@ ggml_status GraphCompute(ggml_backend_t backend, ggml_cgraph* graph) {
     LogError("a KV cache operation failed: %s", kvarn_status_text(kv_status));
     return GGML_STATUS_FAILED;
   }
+  // Rarely: 1, 2, 4, 8, ... graphs.
+  if (std::has_single_bit(++self->n_graphs)) self->rewrite.LogProgress(self->n_graphs);
   return status;
 }
 

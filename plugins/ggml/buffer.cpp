@@ -3,7 +3,6 @@
 
 #include <sys/mman.h>
 
-#include <atomic>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -32,17 +31,7 @@ void LogStats(const KvBuffer& buffer) {
   if (buffer.tensors.empty()) return;
   kvarn_plane_stats total = {};
   for (const auto& tensor : buffer.tensors) tensor->AddStats(&total);
-  LogInfo("%s: closing: rows written %llu, tiles sealed %llu (reopened %llu), now %lld sealed and "
-          "%lld exact, attention calls %llu, generic nodes %llu, rows zeroed %llu, values saturated "
-          "%llu",
-          buffer.device->name.c_str(), static_cast<unsigned long long>(total.rows_written),
-          static_cast<unsigned long long>(total.seals),
-          static_cast<unsigned long long>(total.reopens),
-          static_cast<long long>(total.tiles_sealed), static_cast<long long>(total.tiles_open),
-          static_cast<unsigned long long>(counters.attention_calls.load()),
-          static_cast<unsigned long long>(counters.generic_nodes.load()),
-          static_cast<unsigned long long>(total.counts.rows_zeroed),
-          static_cast<unsigned long long>(total.counts.values_saturated));
+  LogInfo("%s: closing: %s", buffer.device->name.c_str(), Describe(total).c_str());
 }
 
 void FreeBuffer(ggml_backend_buffer_t buffer) {
@@ -171,8 +160,6 @@ constexpr ggml_backend_buffer_i kInterface = {
 };
 
 }  // namespace
-
-Counters counters;
 
 ggml_backend_buffer_t NewKvBuffer(Device* device, size_t size) {
   return Guard(static_cast<ggml_backend_buffer_t>(nullptr), [&]() -> ggml_backend_buffer_t {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "counters.h"
 #include "log.h"
 
 namespace kvarn::ggml_plugin {
@@ -208,6 +209,15 @@ void GraphRewrite::Restore() {
     change.node->op = change.op;
     std::memcpy(change.node->op_params, change.op_params, sizeof(change.op_params));
   }
+}
+
+void GraphRewrite::LogProgress(uint64_t n_graphs) const {
+  if (set_rows_.empty()) return;
+  kvarn_plane_stats total = {};
+  for (const SetRowsJob& job : set_rows_) {
+    for (int i = 0; i < job.n_parts; ++i) job.parts[i].kv->AddStats(&total);
+  }
+  LogDebug("graph %llu: %s", static_cast<unsigned long long>(n_graphs), Describe(total).c_str());
 }
 
 }  // namespace kvarn::ggml_plugin

@@ -25,6 +25,9 @@ class GraphRewrite {
   void Restore();
   kvarn_status TakeError() { return error_.Take(); }
 
+  // Debug message about the caches of the last graph.
+  void LogProgress(uint64_t n_graphs) const;
+
  private:
   enum class Kind { kSetRows, kDone, kAttention, kGeneric };
   struct Change {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Entry points of the plug-in and its registry of devices.
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -8,7 +9,6 @@
 #include "backend.h"
 #include "config.h"
 #include "device.h"
-#include "log.h"
 
 namespace kvarn::ggml_plugin {
 namespace {
@@ -72,7 +72,9 @@ ggml_backend_reg_t Init() {
   ggml_backend_dev_t cpu = nullptr;
   if (registry != nullptr) return &registry->ggml;
   if (!BindHost(&error) || !ReadConfig(&config, &error) || !(cpu = FindCpuDevice(&error))) {
-    LogError("not loaded: %s", error.c_str());
+    // Not through the host's logger: llama.cpp's tools print asynchronously and lose what was said
+    // just before they exit over the device that is then missing.
+    std::fprintf(stderr, "kvarn: not loaded: %s\n", error.c_str());
     return nullptr;
   }
   registry = new Registry;
