@@ -138,8 +138,9 @@ KVARN_API kvarn_status kvarn_reorder(const kvarn_format* from, const void* recor
 typedef struct kvarn_plane_config {
   kvarn_format format;  // order must be KVARN_ORDER_CPU
   int64_t n_rows;       // > 0; the last tile may be partial
-  int32_t tail_rows;    // >= 0: a full tile stays exact until this many rows beyond it are written
-  int32_t sink_tiles;   // >= 0: tiles 0..sink_tiles-1 stay exact
+  int32_t tail_rows;  // >= 0: a full tile stays exact until this many rows (at least one) beyond it
+                      // are written
+  int32_t sink_tiles;  // >= 0: tiles 0..sink_tiles-1 stay exact
 } kvarn_plane_config;
 
 typedef struct kvarn_plane kvarn_plane;  // immutable description, shared by planes of one shape
@@ -203,13 +204,17 @@ typedef struct kvarn_attention {
   size_t query_token_stride, query_head_stride, query_stream_stride;
 
   // Additive fp16 mask [.. mask_streams][mask_heads][T][n_rows] or null: stream s uses
-  // s % mask_streams, head h uses h % mask_heads; -inf excludes a row. Rows of it are contiguous.
+  // s % mask_streams, head h uses h % mask_heads; -inf excludes a row. Rows of it are contiguous. A
+  // row that was never written must be excluded here or it counts as some finite row (zero unless
+  // its tile is sealed).
   const uint16_t* mask;
   int32_t mask_heads, mask_streams;
   size_t mask_token_stride, mask_head_stride, mask_stream_stride;
 
-  float scale;         // softmax scale
-  float max_bias;      // ALiBi; 0 = off. Slopes as in arXiv 2108.12409 for any head count
+  float scale;  // softmax scale
+  // ALiBi: the mask is multiplied by the head's slope (arXiv 2108.12409, any head count) before it
+  // is added; 0 = off, slope 1.
+  float max_bias;
   float softcap;       // 0 = off, else logit = softcap * tanh(scale * q.k / softcap)
   const float* sinks;  // [n_heads] sink logits that join the denominator only, or null
 

@@ -5,6 +5,7 @@
 // alone.
 #include "cache/plane.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -19,6 +20,8 @@
 
 namespace kvarn {
 namespace {
+
+int Count(const RowBits& bits) { return std::popcount(bits.word[0]) + std::popcount(bits.word[1]); }
 
 // The plane's state and the operations on it; lives for one call.
 class PlaneView {
@@ -63,22 +66,23 @@ bool PlaneView::IsFull(int64_t tile) const {
   const int64_t group = plane_.Group();
   const int64_t left = plane_.config.n_rows - tile * group;
   const int64_t rows = left < group ? left : group;
-  const RowBits& written = tiles_[tile].written;
-  return std::popcount(written.word[0]) + std::popcount(written.word[1]) == rows;
+  return Count(tiles_[tile].written) == rows;
 }
 
-// The nearest sealed tile before this one, or -1.
+// The nearest sealed tile before this one whose balance can be trusted (from a quarter of its rows
+// at least), or -1.
 int64_t PlaneView::SealedBefore(int64_t tile) const {
   for (int64_t i = tile - 1; i >= plane_.config.sink_tiles; --i) {
-    if (tiles_[i].state == TileState::kSealed) return i;
+    const TileEntry& entry = tiles_[i];
+    if (entry.state == TileState::kSealed && Count(entry.written) >= plane_.Group() / 4) return i;
   }
   return -1;
 }
 
-// Frees the slot that was written longest ago, a full tile before a partial one.
+// A free slot, else that of the tile that was written longest ago, full or not: tiles that earlier
+// requests left partial go before the exact tail of the present one.
 kvarn_status PlaneView::TakeSlot(int* slot) {
-  int victim = -1;
-  bool victim_full = false;
+  int oldest = -1;
   for (int i = 0; i < plane_.n_slots; ++i) {
     const SlotEntry& entry = slots_[i];
     if (entry.stamp == 0) {
@@ -86,17 +90,12 @@ kvarn_status PlaneView::TakeSlot(int* slot) {
       return KVARN_OK;
     }
     if (IsSink(entry.tile)) continue;
-    const bool full = IsFull(entry.tile);
-    const bool older = victim < 0 || entry.stamp < slots_[victim].stamp;
-    if (victim < 0 || (full && !victim_full) || (full == victim_full && older)) {
-      victim = i;
-      victim_full = full;
-    }
+    if (oldest < 0 || entry.stamp < slots_[oldest].stamp) oldest = i;
   }
-  if (victim < 0) return KVARN_ERROR_NO_SLOT;
-  const kvarn_status status = Seal(slots_[victim].tile);
+  if (oldest < 0) return KVARN_ERROR_NO_SLOT;
+  const kvarn_status status = Seal(slots_[oldest].tile);
   if (status != KVARN_OK) return status;
-  *slot = victim;
+  *slot = oldest;
   return KVARN_OK;
 }
 
@@ -199,19 +198,17 @@ kvarn_status PlaneView::Seal(int64_t tile) {
   return KVARN_OK;
 }
 
-// Seals every full tile that has at least tail_rows rows written beyond its end, counted round the
-// ring: a write just *before* a tile (a roll-back) leaves it open.
+// Seals every full tile that has at least tail_rows rows (and at least one) written beyond its end,
+// counted round the ring: a write just *before* a tile (a roll-back) leaves it open.
 kvarn_status PlaneView::SealDue(int64_t row) {
   const int64_t group = plane_.Group();
   const int64_t n_rows = plane_.config.n_rows;
   for (int i = 0; i < plane_.n_slots; ++i) {
     const SlotEntry& slot = slots_[i];
-    if (slot.stamp == 0 || IsSink(slot.tile)) continue;
-    const int64_t end = (slot.tile + 1) * group;
-    const bool own = row / group == slot.tile;
-    const int64_t beyond = own ? 0 : ((row - end) % n_rows + n_rows) % n_rows + 1;
-    if (own && plane_.config.tail_rows > 0) continue;
-    if (!own && (beyond < plane_.config.tail_rows || beyond > n_rows - 2 * group)) continue;
+    if (slot.stamp == 0 || IsSink(slot.tile) || row / group == slot.tile) continue;
+    const int64_t end = std::min((slot.tile + 1) * group, n_rows);
+    const int64_t beyond = ((row - end) % n_rows + n_rows) % n_rows + 1;
+    if (beyond < plane_.config.tail_rows || beyond > n_rows - 2 * group) continue;
     if (!IsFull(slot.tile)) continue;
     const kvarn_status status = Seal(slot.tile);
     if (status != KVARN_OK) return status;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // docs/format.md section 5.
+#include <algorithm>
 #include <cmath>
 
 #include "reference_arithmetic.h"
@@ -48,8 +49,8 @@ Floats ChannelWeights(const Tile& u, const Floats& t, float i0) {
 // One channel on its way to a, z and its codes. Everything is indexed by token.
 class Channel {
  public:
-  Channel(int n, int bits, Floats x, float m, const Floats& t, const Floats& it, float mean_t)
-      : n_(n), bits_(bits), x_(std::move(x)), t_(t), it_(it), m_(m), mean_t_(mean_t) {}
+  Channel(int n, int bits, Floats x, float m, const Floats& t, const Floats& it)
+      : n_(n), bits_(bits), x_(std::move(x)), t_(t), it_(it), m_(m) {}
 
   void Fit(uint64_t* saturated);
 
@@ -75,7 +76,6 @@ class Channel {
   const Floats& t_;
   const Floats& it_;
   float m_;
-  float mean_t_;
 };
 
 float Channel::LargestY() const {
@@ -98,7 +98,14 @@ void Channel::FirstStep() {
       low = Min(low, Y(g));
       high = Max(high, Y(g));
     }
-    m_ = m_ + 0.5F * (low + high) * mean_t_;
+    float it_low = 0.0F;  // of several tokens with the same extreme, the largest counts
+    float it_high = 0.0F;
+    for (int g = 0; g < n_; ++g) {
+      const float it = it_[static_cast<size_t>(g)];
+      if (Y(g) == low) it_low = std::max(it_low, it);
+      if (Y(g) == high) it_high = std::max(it_high, it);
+    }
+    m_ = m_ + (low + high) / (it_low + it_high);
   }
   SearchStep(2.0F * LargestY() / q);
 }
@@ -188,14 +195,12 @@ void EncodeKey(const Tile& tile, const std::vector<int>& positions, Record* reco
     scale = scale * g0;
     it.push_back(1.0F / scale);
   }
-  const float mean_t = TokenMean(n, [&](int g) { return t[static_cast<size_t>(g)]; });
 
   std::vector<Channel> channels;
   for (int d = 0; d < dim; ++d) {
     Floats x;
     for (int g = 0; g < n; ++g) x.push_back(tile.At(g, d));
-    channels.emplace_back(n, record->shape.bits, std::move(x), m[static_cast<size_t>(d)], t, it,
-                          mean_t);
+    channels.emplace_back(n, record->shape.bits, std::move(x), m[static_cast<size_t>(d)], t, it);
     channels.back().Fit(&counts->values_saturated);
     record->zero[static_cast<size_t>(d)] = channels.back().stored_z;
     for (int g = 0; g < n; ++g) {

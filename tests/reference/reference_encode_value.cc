@@ -57,8 +57,15 @@ class Token {
  private:
   float Y(int d) const { return y_[static_cast<size_t>(d)]; }
   float W(int d) const { return w_[static_cast<size_t>(d)]; }
-  float CodeOf(int d, float step) const {
-    return Code((Y(d) - z_) * Inverse(step) + q_ / 2.0F, q_);
+  float CodeOf(int d, float step, float z) const {
+    return Code((Y(d) - z) * Inverse(step) + q_ / 2.0F, q_);
+  }
+  // Weighted squared error of the row with this step and centre.
+  float ErrorOf(float step, float z) const {
+    return ChannelSum(dim_, [&](int d) {
+      const float off = (Y(d) - z) - (CodeOf(d, step, z) - q_ / 2.0F) * step;
+      return W(d) * (off * off);
+    });
   }
   void FirstStep();
   void Refit();
@@ -88,10 +95,12 @@ void Token::FirstStep() {
   if (bits_ == 2) {
     z_ = ChannelMean(dim_, [&](int d) { return Y(d); });
     a_ = 0.9957F * Deviation(ChannelMean(dim_, [&](int d) { return Y(d) * Y(d); }), z_);
+    const float narrow_error = ErrorOf(a_, z_);
     const float range = (high - low) / 3.0F;
-    if (range < a_) {
+    const float middle = 0.5F * (low + high);
+    if (ErrorOf(range, middle) < narrow_error) {
       a_ = range;
-      z_ = 0.5F * (low + high);
+      z_ = middle;
     }
     return;
   }
@@ -100,10 +109,7 @@ void Token::FirstStep() {
   float least = HUGE_VALF;
   for (const float factor : StepFactors(bits_)) {
     const float step = largest_step * factor;
-    const float error = ChannelSum(dim_, [&](int d) {
-      const float off = (Y(d) - z_) - (CodeOf(d, step) - q_ / 2.0F) * step;
-      return W(d) * (off * off);
-    });
+    const float error = ErrorOf(step, z_);
     if (error < least) {
       least = error;
       a_ = step;
@@ -139,7 +145,7 @@ float Token::FinalGain() {
 
 void Token::Fit(uint64_t* saturated) {
   const auto quantise = [&] {
-    for (int d = 0; d < dim_; ++d) codes[static_cast<size_t>(d)] = CodeOf(d, a_);
+    for (int d = 0; d < dim_; ++d) codes[static_cast<size_t>(d)] = CodeOf(d, a_, z_);
   };
   FirstStep();
   quantise();

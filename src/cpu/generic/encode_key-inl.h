@@ -46,15 +46,25 @@ KVARN_INLINE Vf KeyRow(const KeyColumn& k, int g) {
   return Load(k.x + static_cast<int64_t>(g) * k.stride);
 }
 
-// Range of (x - m)/t over the tokens.
+// Extremes of (x - m)/t over the tokens, and 1/t of the tokens that have them (the larger 1/t where
+// several do, so that the order of tokens does not matter).
 struct ColumnRange {
   Vf low;
   Vf high;
+  Vf inverse_t_low;
+  Vf inverse_t_high;
 };
 KVARN_INLINE ColumnRange KeyRange(const KeyColumn& k, Vf m) {
-  ColumnRange range = {Splat(3e38F), Splat(-3e38F)};
+  ColumnRange range = {Splat(3e38F), Splat(-3e38F), Splat(0.0F), Splat(0.0F)};
   for (int g = 0; g < k.n; ++g) {
-    const Vf y = (KeyRow(k, g) - m) * k.inverse_t[g];
+    const Vf inverse_t = Splat(k.inverse_t[g]);
+    const Vf y = (KeyRow(k, g) - m) * inverse_t;
+    const Vf at_low = Max(inverse_t, range.inverse_t_low);
+    const Vf at_high = Max(inverse_t, range.inverse_t_high);
+    range.inverse_t_low =
+        y < range.low ? inverse_t : (y == range.low ? at_low : range.inverse_t_low);
+    range.inverse_t_high =
+        y > range.high ? inverse_t : (y == range.high ? at_high : range.inverse_t_high);
     range.low = Min(range.low, y);
     range.high = Max(range.high, y);
   }
@@ -87,11 +97,12 @@ KVARN_INLINE Vf KeyError(const KeyColumn& k, Vf m, Vf a) {
   return Join(error);
 }
 
-// Three bits and more: centre on the mid-range, then the best fraction of the range.
-KVARN_INLINE Vf KeyStepGrid(const KeyColumn& k, float mean_t, const FractionGrid& grid, Vf* m) {
+// Three bits and more: centre between the extremes, then the best fraction of the range. The step
+// makes the two extremes equal, whatever the scales of their tokens.
+KVARN_INLINE Vf KeyStepGrid(const KeyColumn& k, const FractionGrid& grid, Vf* m) {
   for (int round = 0; round < 3; ++round) {
     const ColumnRange range = KeyRange(k, *m);
-    *m = *m + 0.5F * (range.low + range.high) * mean_t;
+    *m = *m + (range.low + range.high) / (range.inverse_t_low + range.inverse_t_high);
   }
   const ColumnRange range = KeyRange(k, *m);
   const Vf widest = 2.0F * Max(Abs(range.low), Abs(range.high)) / k.top;
@@ -182,7 +193,6 @@ static void EncodeKey(EncodeTile* tile) {
   }
   const float g0 = KeyTokenScales(*tile, centred, stride, t);
   for (int g = 0; g < n; ++g) inverse_t[g] = 1.0F / t[g];
-  const float mean_t = TokenSumF(t, n) / static_cast<float>(n);
 
   const float top = static_cast<float>((1 << tile->bits) - 1);
   KeyColumn k = {nullptr, stride, n, t, inverse_t, top, top * 0.5F};
@@ -190,8 +200,8 @@ static void EncodeKey(EncodeTile* tile) {
   for (int d = 0; d < stride; d += kWidth) {
     k.x = tile->rows + d;
     Vf centre = Load(m + d);
-    Vf step = tile->bits == 2 ? KeyStep2(k, centre)
-                              : KeyStepGrid(k, mean_t, Fractions(tile->bits), &centre);
+    Vf step =
+        tile->bits == 2 ? KeyStep2(k, centre) : KeyStepGrid(k, Fractions(tile->bits), &centre);
     KeyRefit(k, &step, &centre);
     for (int i = 0; i < kWidth; ++i) {  // z is stored as fp16: the codes see what the reader sees
       centre[i] = ToFloatScalar(ToHalfScalar(centre[i], &tile->saturated));

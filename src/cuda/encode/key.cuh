@@ -81,41 +81,62 @@ __device__ float KeyTokenScales(EncodeShared<kColumns>* shared, const TileRegist
   return g0;
 }
 
-// Leaves minimum and maximum of (x - m)/t a column in partials 0 and 1.
+// Extremes of (x - m)/t of a column, and 1/t of the tokens that have them (the larger 1/t where
+// several do, so that the order of tokens does not matter).
+struct Extreme {
+  float value;
+  float inverse_t;
+
+  // `sign` 1 keeps the greater value, -1 the lesser.
+  __device__ void Join(float y, float other_inverse_t, float sign) {
+    const bool beyond = sign * y > sign * value;
+    const bool equal = y == value;
+    inverse_t = beyond ? other_inverse_t : (equal ? fmaxf(inverse_t, other_inverse_t) : inverse_t);
+    value = beyond ? y : value;
+  }
+};
+
+// Leaves the least in partials 0 and 2, the greatest in 1 and 3.
 template <int kColumns>
 __device__ void KeyRange(EncodeShared<kColumns>* shared, const TileRegisters<kColumns>& tile,
                          const float (&m)[kColumns], int n) {
-  float low[kColumns];
-  float high[kColumns];
+  Extreme low[kColumns];
+  Extreme high[kColumns];
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
-    low[c] = 3e38F;
-    high[c] = -3e38F;
+    low[c] = {3e38F, 0.0F};
+    high[c] = {-3e38F, 0.0F};
   }
   ForEachToken(n, [&](int i, int g) {
     const float inverse_t = shared->token[key_token::kWeight][g];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const float y = (tile.x[i][c] - m[c]) * inverse_t;
-      low[c] = fminf(low[c], y);
-      high[c] = fmaxf(high[c], y);
+      low[c].Join(y, inverse_t, -1.0F);
+      high[c].Join(y, inverse_t, 1.0F);
     }
   });
-  LeavePartial(shared, 0, low);
-  LeavePartial(shared, 1, high);
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    const int d = 32 * c + Lane();
+    shared->partial[0][Warp()][d] = low[c].value;
+    shared->partial[1][Warp()][d] = high[c].value;
+    shared->partial[2][Warp()][d] = low[c].inverse_t;
+    shared->partial[3][Warp()][d] = high[c].inverse_t;
+  }
   __syncthreads();
 }
 
 struct Range {
-  float low;
-  float high;
+  Extreme low;
+  Extreme high;
 };
 template <int kColumns>
 __device__ Range JoinRange(const EncodeShared<kColumns>& shared, int d) {
-  Range range = {3e38F, -3e38F};
+  Range range = {{3e38F, 0.0F}, {-3e38F, 0.0F}};
   for (int w = 0; w < kWarps; ++w) {
-    range.low = fminf(range.low, shared.partial[0][w][d]);
-    range.high = fmaxf(range.high, shared.partial[1][w][d]);
+    range.low.Join(shared.partial[0][w][d], shared.partial[2][w][d], -1.0F);
+    range.high.Join(shared.partial[1][w][d], shared.partial[3][w][d], 1.0F);
   }
   return range;
 }
@@ -133,34 +154,34 @@ __device__ void KeyStep2(EncodeShared<kColumns>* shared, const TileRegisters<kCo
       squares[c] = squares[c] + y * y;
     }
   });
-  LeavePartial(shared, 2, squares);
+  LeavePartial(shared, 4, squares);
   KeyRange(shared, tile, m, n);
   if (const int d = OwnColumn<kColumns>(); d >= 0) {
     const Range range = JoinRange(*shared, d);
-    const float extreme = fmaxf(fabsf(range.low), fabsf(range.high));
-    const float rms = sqrtf(JoinColumn(*shared, 2, d) / static_cast<float>(n));
+    const float extreme = fmaxf(fabsf(range.low.value), fabsf(range.high.value));
+    const float rms = sqrtf(JoinColumn(*shared, 4, d) / static_cast<float>(n));
     shared->column[key_column::kWeight][d] = fminf(kGaussianStep4 * rms, 2.0F * extreme / 3.0F);
   }
   __syncthreads();
 }
 
-// Three bits and more: centre on the mid-range, then the best fraction of the range.
+// Three bits and more: centre between the extremes, then the best fraction of the range.
 template <int kColumns>
 __device__ void KeyStepGrid(EncodeShared<kColumns>* shared, const TileRegisters<kColumns>& tile,
                             int n, int bits, float (&m)[kColumns]) {
   const float top = static_cast<float>((1 << bits) - 1);
   const float half = top * 0.5F;
   const int own = OwnColumn<kColumns>();
-  const float mean_t = TokenSum(shared->token[key_token::kScale], n) / static_cast<float>(n);
   for (int round = 0; round < 4; ++round) {
     KeyRange(shared, tile, m, n);
     if (own >= 0) {
       const Range range = JoinRange(*shared, own);
       if (round < 3) {
         shared->column[key_column::kCentre][own] =
-            shared->column[key_column::kCentre][own] + 0.5F * (range.low + range.high) * mean_t;
+            shared->column[key_column::kCentre][own] +
+            (range.low.value + range.high.value) / (range.low.inverse_t + range.high.inverse_t);
       } else {
-        const float widest = 2.0F * fmaxf(fabsf(range.low), fabsf(range.high)) / top;
+        const float widest = 2.0F * fmaxf(fabsf(range.low.value), fabsf(range.high.value)) / top;
         shared->column[key_column::kWidest][own] = widest;
         shared->column[key_column::kWeight][own] = widest;  // fraction 1
       }
