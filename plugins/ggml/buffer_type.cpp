@@ -44,8 +44,9 @@ AllocQuery Decide(const Device& device, const ggml_tensor* tensor, const AllocQu
   return query;
 }
 
-// The one line that says what runs: per cache, because only then the sizes are known.
-void LogAllocation(const Device& device, const std::vector<AllocQuery>& queries, size_t size) {
+// The one line that says what runs: per cache, because only then the sizes are known. Returns
+// whether anything is quantised.
+bool LogAllocation(const Device& device, const std::vector<AllocQuery>& queries, size_t size) {
   size_t planes = 0, caches = 0, declared = 0, cells = 0;
   for (const AllocQuery& query : queries) {
     if (!query.is_kv) continue;
@@ -62,6 +63,7 @@ void LogAllocation(const Device& device, const std::vector<AllocQuery>& queries,
           100.0 * static_cast<double>(size) / static_cast<double>(declared),
           static_cast<double>(size) / static_cast<double>(cells), planes, caches,
           planes == caches ? "" : ", the others are too small to gain and stay fp16");
+  return planes > 0;
 }
 
 const char* DefaultName(ggml_backend_buffer_type_t type) {
@@ -118,7 +120,13 @@ ggml_backend_buffer_t DefaultAllocBuffer(ggml_backend_buffer_type_t type, size_t
     return nullptr;
   }
   ggml_backend_buffer_t buffer = NewKvBuffer(device, size);
-  if (buffer != nullptr) LogAllocation(*device, match, size);
+  if (buffer == nullptr) return nullptr;
+  const bool quantised = LogAllocation(*device, match, size);
+  if (!quantised && queries.IsFirstCache(match.size())) {
+    LogWarn("this context of %lld tokens stays fp16: exact tiles would make up most of its cache "
+            "(KVARN_SLIDING=on quantises it all the same)",
+            static_cast<long long>(match.front().n_rows));
+  }
   return buffer;
 }
 

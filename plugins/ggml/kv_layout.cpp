@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kv_layout.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
 namespace kvarn::ggml_plugin {
 namespace {
 
-constexpr int64_t kMinTiles = 3;         // with KVARN_SLIDING=on: fewer are all sink and tail
-constexpr double kWorthwhile = 0.60;     // of the fp16 size, with KVARN_SLIDING=auto
-constexpr int32_t kTypicalHeadDim = 128;  // the ratio depends little on it
+constexpr int64_t kMinTiles = 3;  // with KVARN_SLIDING=on: fewer are all sink and tail
+constexpr int32_t kTypicalHeadDim = 128;  // ratios depend little on it
+// With KVARN_SLIDING=auto a cache is quantised if it then takes at most 60 % of its fp16 size, or,
+// for wide formats, at most 1.35 times what an endless cache would take.
+constexpr double kWorthwhile = 0.60;
+constexpr double kOverhead = 1.35;
+
+double RecordRatio(const KvFormat& format) {
+  const kvarn_format key = PlaneConfig(format, KVARN_KEY, kTypicalHeadDim, 1).format;
+  const kvarn_format value = PlaneConfig(format, KVARN_VALUE, kTypicalHeadDim, 1).format;
+  const double fp16 = 2.0 * sizeof(uint16_t) * kTypicalHeadDim * format.preset.group;
+  return static_cast<double>(kvarn_record_bytes(&key) + kvarn_record_bytes(&value)) / fp16;
+}
 
 }  // namespace
 
@@ -61,7 +72,8 @@ Storage ChooseStorage(const KvFormat& format, int64_t n_rows, int64_t largest_ro
   const size_t plane = PlaneBytes(format, KVARN_KEY, kTypicalHeadDim, n_rows) +
                        PlaneBytes(format, KVARN_VALUE, kTypicalHeadDim, n_rows);
   const double fp16 = 2.0 * sizeof(uint16_t) * kTypicalHeadDim * static_cast<double>(n_rows);
-  return static_cast<double>(plane) <= kWorthwhile * fp16 ? Storage::kPlanes : Storage::kPlain;
+  const double limit = std::max(kWorthwhile, kOverhead * RecordRatio(format));
+  return static_cast<double>(plane) <= limit * fp16 ? Storage::kPlanes : Storage::kPlain;
 }
 
 int32_t GuessHeadDim(int64_t n_embd, int32_t hint) {
