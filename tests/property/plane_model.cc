@@ -68,13 +68,19 @@ int64_t PlaneModel::RowsOf(int64_t tile) const {
 
 int64_t PlaneModel::SealedBefore(int64_t tile, const std::vector<TileIs>& states) const {
   for (int64_t i = tile - 1; i >= config_.sink_tiles; --i) {
-    if (states[static_cast<size_t>(i)] == TileIs::kSealed) return i;
+    int rows = 0;
+    for (int64_t row = 0; row < RowsOf(i); ++row) {
+      const auto at = static_cast<size_t>(i * config_.format.group + row);
+      rows += written_[at].empty() ? 0 : 1;
+    }
+    if (states[static_cast<size_t>(i)] != TileIs::kSealed) continue;
+    if (rows >= config_.format.group / 4) return i;
   }
   return -1;
 }
 
-// s of a tile: that of the nearest sealed tile before it; else its own last one while rows of that
-// record survive; else from its rows.
+// s of a tile: that of the nearest sealed tile before it that has a quarter of its rows; else its
+// own last one while rows of that record survive; else from its rows.
 void PlaneModel::CheckBalance(int64_t tile, const std::vector<int8_t>& balance,
                               const std::vector<float>& rows, int n,
                               const std::vector<TileIs>& before) const {
@@ -254,19 +260,15 @@ void PlaneModel::CheckErrors() const {
     if (State(tile) != TileIs::kSealed || model.survivors) continue;
     double off = 0.0;
     double norm = 0.0;
-    bool zero_row = false;
     for (int64_t i = 0; i < RowsOf(tile); ++i) {
       const auto at = static_cast<size_t>(tile * config_.format.group + i);
-      zero_row =
-          zero_row || (!written_[at].empty() && written_[at] == HalfRow(written_[at].size(), 0));
       for (size_t d = 0; d < written_[at].size(); ++d) {
         const double want = kvarn_reference::HalfToDouble(written_[at][d]);
         off += std::pow(kvarn_reference::HalfToDouble(held_[at][d]) - want, 2);
         norm += want * want;
       }
     }
-    const double limit =
-        (zero_row ? 2.5 : 1.5) * kError[config_.format.bits] * Unevenness(model.balance);
+    const double limit = 1.5 * kError[config_.format.bits] * Unevenness(model.balance);
     EXPECT_LE(std::sqrt(off), limit * std::sqrt(norm)) << "tile " << tile;
   }
 }
