@@ -36,7 +36,8 @@ class AllocQueries {
   void Add(const AllocQuery& query);
   // The last answer given for this KV tensor, null if it was not asked for lately.
   const AllocQuery* Find(const void* device, const ggml_tensor* tensor) const;
-  // Rows of the largest cache of the context being allocated: the KV queries at the end of the list.
+  // Rows of the largest cache of the context being allocated: the KV queries at the end of the
+  // list.
   int64_t LargestRows(const void* device) const;
   // True if the last `n` queries are the first cache of a context: no other cache before them.
   bool IsFirstCache(size_t n) const {

@@ -91,8 +91,8 @@ void SetThreadpool(ggml_backend_t backend, struct ggml_threadpool* threadpool) {
 
 void SetAbortCallback(ggml_backend_t backend, ggml_abort_callback callback, void* data) {
   ggml_backend_t inner = BackendOf(backend)->inner;
-  const auto set = InnerFunction<ggml_backend_set_abort_callback_t>(
-      inner, "ggml_backend_set_abort_callback");
+  const auto set =
+      InnerFunction<ggml_backend_set_abort_callback_t>(inner, "ggml_backend_set_abort_callback");
   if (set != nullptr) set(inner, callback, data);
 }
 

@@ -23,9 +23,7 @@ struct KvBuffer {
   ~KvBuffer() { UnmapPages(base, size); }
 };
 
-KvBuffer* BufferOf(ggml_backend_buffer_t buffer) {
-  return static_cast<KvBuffer*>(buffer->context);
-}
+KvBuffer* BufferOf(ggml_backend_buffer_t buffer) { return static_cast<KvBuffer*>(buffer->context); }
 
 void LogStats(const KvBuffer& buffer) {
   if (buffer.tensors.empty()) return;

@@ -55,14 +55,14 @@ bool LogAllocation(const Device& device, const std::vector<AllocQuery>& queries,
     declared += query.declared_bytes;
     cells = std::max(cells, static_cast<size_t>(query.n_rows * query.n_streams));
   }
-  LogInfo("%s (%s, ISA %s) on %s: KV cache of %zu tokens, %.2f MiB = %.1f %% of fp16, %.0f bytes a "
-          "token; %zu of %zu tensors quantised%s",
-          device.preset.c_str(), ModeName(device.format.mode), kvarn_isa_name(),
-          device.inner->iface.get_name(device.inner), cells,
-          static_cast<double>(size) / 1048576.0,
-          100.0 * static_cast<double>(size) / static_cast<double>(declared),
-          static_cast<double>(size) / static_cast<double>(cells), planes, caches,
-          planes == caches ? "" : ", the others are too small to gain and stay fp16");
+  LogInfo(
+      "%s (%s, ISA %s) on %s: KV cache of %zu tokens, %.2f MiB = %.1f %% of fp16, %.0f bytes a "
+      "token; %zu of %zu tensors quantised%s",
+      device.preset.c_str(), ModeName(device.format.mode), kvarn_isa_name(),
+      device.inner->iface.get_name(device.inner), cells, static_cast<double>(size) / 1048576.0,
+      100.0 * static_cast<double>(size) / static_cast<double>(declared),
+      static_cast<double>(size) / static_cast<double>(cells), planes, caches,
+      planes == caches ? "" : ", the others are too small to gain and stay fp16");
   return planes > 0;
 }
 
@@ -114,18 +114,20 @@ ggml_backend_buffer_t DefaultAllocBuffer(ggml_backend_buffer_type_t type, size_t
   }
   for (const AllocQuery& query : match) {
     if (!query.is_kv || query.type == GGML_TYPE_F16) continue;
-    LogError("the KV cache was declared %s, but device %s chooses the KV format itself: remove "
-             "-ctk/-ctv (--cache-type-k/--cache-type-v)",
-             Host().ggml_type_name(query.type), device->name.c_str());
+    LogError(
+        "the KV cache was declared %s, but device %s chooses the KV format itself: remove "
+        "-ctk/-ctv (--cache-type-k/--cache-type-v)",
+        Host().ggml_type_name(query.type), device->name.c_str());
     return nullptr;
   }
   ggml_backend_buffer_t buffer = NewKvBuffer(device, size);
   if (buffer == nullptr) return nullptr;
   const bool quantised = LogAllocation(*device, match, size);
   if (!quantised && queries.IsFirstCache(match.size())) {
-    LogWarn("this context of %lld tokens stays fp16: exact tiles would make up most of its cache "
-            "(KVARN_SLIDING=on quantises it all the same)",
-            static_cast<long long>(match.front().n_rows));
+    LogWarn(
+        "this context of %lld tokens stays fp16: exact tiles would make up most of its cache "
+        "(KVARN_SLIDING=on quantises it all the same)",
+        static_cast<long long>(match.front().n_rows));
   }
   return buffer;
 }

@@ -31,10 +31,14 @@ bool ParseCount(const std::string& text, int* count) {
 }
 
 bool ReadSliding(const std::string& value, Sliding* sliding) {
-  if (value == "auto") *sliding = Sliding::kAuto;
-  else if (value == "on") *sliding = Sliding::kOn;
-  else if (value == "off") *sliding = Sliding::kOff;
-  else return false;
+  if (value == "auto")
+    *sliding = Sliding::kAuto;
+  else if (value == "on")
+    *sliding = Sliding::kOn;
+  else if (value == "off")
+    *sliding = Sliding::kOff;
+  else
+    return false;
   return true;
 }
 
@@ -76,7 +80,8 @@ bool ReadConfig(Config* config, std::string* error) {
   if (Get("KVARN_ISA", &config->isa)) {
     const kvarn_status status = kvarn_isa_force(config->isa.c_str());
     if (status != KVARN_OK) {
-      *error = Complain("KVARN_ISA", config->isa, "scalar, avx2, avx512, as far as this CPU has them");
+      *error =
+          Complain("KVARN_ISA", config->isa, "scalar, avx2, avx512, as far as this CPU has them");
       return false;
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the plug-in did in this process; printed now and then while graphs run and when a KV buffer is
-// freed, so that one can tell a run through kvarn from one that passed it by.
+// What the plug-in did in this process; printed now and then while graphs run and when a KV buffer
+// is freed, so that one can tell a run through kvarn from one that passed it by.
 #ifndef KVARN_PLUGINS_GGML_COUNTERS_H_
 #define KVARN_PLUGINS_GGML_COUNTERS_H_
 

@@ -35,9 +35,7 @@ struct Device {
          enum ggml_backend_dev_type type, ggml_backend_dev_t inner, ggml_backend_reg_t reg);
 };
 
-inline Device* DeviceOf(ggml_backend_dev_t device) {
-  return static_cast<Device*>(device->context);
-}
+inline Device* DeviceOf(ggml_backend_dev_t device) { return static_cast<Device*>(device->context); }
 inline Device* DeviceOf(ggml_backend_buffer_type_t type) {
   return static_cast<Device*>(type->context);
 }

@@ -140,9 +140,10 @@ bool GraphRewrite::CheckPlacement(const GraphNodes& graph) {
   if (ours + others == 0) return true;
   placement_checked_ = true;
   if (others > 0) {
-    LogWarn("%d KV cache(s), %s among them, are not kept by %s but in plain host memory, "
-            "unquantised: do not use -nkvo (--no-kv-offload), and offload all layers (-ngl 999)",
-            others, example, device_->name.c_str());
+    LogWarn(
+        "%d KV cache(s), %s among them, are not kept by %s but in plain host memory, "
+        "unquantised: do not use -nkvo (--no-kv-offload), and offload all layers (-ngl 999)",
+        others, example, device_->name.c_str());
   }
   return true;
 }

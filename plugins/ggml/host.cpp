@@ -43,7 +43,8 @@ const HostFunctions& Host() { return functions; }
 bool BindHost(std::string* error) {
   Bind("ggml_log_internal", &functions.ggml_log_internal);
   if (!Bind("ggml_version", &functions.ggml_version)) {
-    *error = "no ggml library found in this process (a statically linked host cannot take plug-ins)";
+    *error =
+        "no ggml library found in this process (a statically linked host cannot take plug-ins)";
     return false;
   }
   const char* version = functions.ggml_version();

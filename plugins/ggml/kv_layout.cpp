@@ -8,7 +8,7 @@
 namespace kvarn::ggml_plugin {
 namespace {
 
-constexpr int64_t kMinTiles = 3;  // with KVARN_SLIDING=on: fewer are all sink and tail
+constexpr int64_t kMinTiles = 3;          // with KVARN_SLIDING=on: fewer are all sink and tail
 constexpr int32_t kTypicalHeadDim = 128;  // ratios depend little on it
 // With KVARN_SLIDING=auto a cache is quantised if it then takes at most 60 % of its fp16 size, or,
 // for wide formats, at most 1.35 times what an endless cache would take.

@@ -122,8 +122,7 @@ kvarn_status KvTensor::ForEachSpan(size_t offset, size_t size, Visit visit) cons
       span.column = static_cast<int32_t>(begin % head_dim_);
       const int64_t end = std::min(end_column, (span.head + 1) * head_dim_);
       span.width = static_cast<int32_t>(end - begin);
-      span.bytes_at =
-          static_cast<size_t>(element - first + begin - column) * sizeof(uint16_t);
+      span.bytes_at = static_cast<size_t>(element - first + begin - column) * sizeof(uint16_t);
       const kvarn_status status = visit(span);
       if (status != KVARN_OK) return status;
       begin = end;
@@ -150,7 +149,8 @@ kvarn_status KvTensor::Read(size_t offset, size_t size, void* out) const {
       return kvarn_plane_read(plane_, memory, span.row, span.n,
                               reinterpret_cast<uint16_t*>(bytes + span.bytes_at), row_bytes());
     }
-    const kvarn_status status = kvarn_plane_read(plane_, memory, span.row, 1, row.data(), row_bytes());
+    const kvarn_status status =
+        kvarn_plane_read(plane_, memory, span.row, 1, row.data(), row_bytes());
     std::memcpy(bytes + span.bytes_at, row.data() + span.column,
                 static_cast<size_t>(span.width) * sizeof(uint16_t));
     return status;
@@ -171,8 +171,8 @@ kvarn_status KvTensor::Write(size_t offset, size_t size, const void* data) {
   std::vector<float> row(dim);
   return ForEachSpan(offset, size, [&](const Span& span) {
     uint8_t* memory = PlaneMemory(span.stream, span.head);
-    kvarn_status status = kvarn_plane_read(plane_, memory, span.row, span.n, before.data(),
-                                           dim * sizeof(uint16_t));
+    kvarn_status status =
+        kvarn_plane_read(plane_, memory, span.row, span.n, before.data(), dim * sizeof(uint16_t));
     const size_t width = static_cast<size_t>(span.width) * sizeof(uint16_t);
     for (int64_t i = 0; i < span.n && status == KVARN_OK; ++i) {
       uint16_t* old = before.data() + static_cast<size_t>(i) * dim;

@@ -92,7 +92,7 @@ class KvTensor {
   uint8_t* memory_ = nullptr;  // of the planes: the arena or own_
   uint8_t* own_ = nullptr;     // mapped here because the arena was too small
   size_t own_bytes_ = 0;
-  bool written_ = false;       // anything was written since the last Clear
+  bool written_ = false;  // anything was written since the last Clear
 };
 
 // Zeroed pages that take no memory until touched; null if the system refuses.

@@ -21,12 +21,12 @@ void Log(ggml_log_level level, const char* format, va_list arguments) {
 
 }  // namespace
 
-#define KVARN_LOG_FUNCTION(Name, level)     \
-  void Name(const char* format, ...) {      \
-    va_list arguments;                      \
-    va_start(arguments, format);            \
-    Log(level, format, arguments);          \
-    va_end(arguments);                      \
+#define KVARN_LOG_FUNCTION(Name, level) \
+  void Name(const char* format, ...) {  \
+    va_list arguments;                  \
+    va_start(arguments, format);        \
+    Log(level, format, arguments);      \
+    va_end(arguments);                  \
   }
 
 KVARN_LOG_FUNCTION(LogDebug, GGML_LOG_LEVEL_DEBUG)

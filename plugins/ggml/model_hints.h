@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the names of a model's weights say about its KV cache before the cache exists. llama.cpp asks
-// supports_op once per weight while it loads a model. Hints only improve sizes: a wrong one costs
-// memory, never correctness.
+// What the names of a model's weights say about its KV cache before the cache exists. llama.cpp
+// asks supports_op once per weight while it loads a model. Hints only improve sizes: a wrong one
+// costs memory, never correctness.
 #ifndef KVARN_PLUGINS_GGML_MODEL_HINTS_H_
 #define KVARN_PLUGINS_GGML_MODEL_HINTS_H_
 

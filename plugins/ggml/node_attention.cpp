@@ -12,10 +12,11 @@ namespace {
 // anything else.
 int64_t FirstStream(const ggml_tensor* view, const KvTensor& kv) {
   const auto dim = static_cast<int64_t>(kv.head_dim());
-  const bool whole_heads = view->ne[0] == dim && view->ne[2] == kv.n_heads() &&
-                           view->nb[0] == sizeof(uint16_t) && view->nb[1] == kv.row_bytes() &&
-                           (view->ne[2] == 1 || view->nb[2] == static_cast<size_t>(dim) * sizeof(uint16_t)) &&
-                           (view->ne[3] == 1 || view->nb[3] == kv.stream_bytes());
+  const bool whole_heads =
+      view->ne[0] == dim && view->ne[2] == kv.n_heads() && view->nb[0] == sizeof(uint16_t) &&
+      view->nb[1] == kv.row_bytes() &&
+      (view->ne[2] == 1 || view->nb[2] == static_cast<size_t>(dim) * sizeof(uint16_t)) &&
+      (view->ne[3] == 1 || view->nb[3] == kv.stream_bytes());
   if (!whole_heads || view->ne[1] > kv.n_rows() || view->view_offs % kv.stream_bytes() != 0) {
     return -1;
   }

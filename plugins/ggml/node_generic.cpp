@@ -111,9 +111,9 @@ bool GenericRunner::Prepare() {
   graph_memory_.resize(kGraphMemory);
   backend_ = device_->inner->iface.init_backend(device_->inner, nullptr);
   if (backend_ == nullptr) return false;
-  const auto set = reinterpret_cast<ggml_backend_set_n_threads_t>(
-      device_->inner->reg->iface.get_proc_address(device_->inner->reg,
-                                                  "ggml_backend_set_n_threads"));
+  const auto set =
+      reinterpret_cast<ggml_backend_set_n_threads_t>(device_->inner->reg->iface.get_proc_address(
+          device_->inner->reg, "ggml_backend_set_n_threads"));
   if (set != nullptr) set(backend_, 1);
   return true;
 }
@@ -132,8 +132,7 @@ ggml_status GenericRunner::Run(ggml_tensor* node) {
   return status;
 }
 
-void PlanGeneric(const ggml_tensor* node, GenericRunner* runner, JobError* error,
-                 GenericJob* job) {
+void PlanGeneric(const ggml_tensor* node, GenericRunner* runner, JobError* error, GenericJob* job) {
   job->node = *node;
   job->runner = runner;
   job->error = error;

@@ -28,8 +28,7 @@ const ggml_tensor* FindQuery(const GraphNodes& graph, int index, const SetRowsPa
   if (attention == nullptr || FindKv(attention->src[1]) != part.kv) return nullptr;
   const ggml_tensor* query = attention->src[0];
   const bool fits = query->type == GGML_TYPE_F32 && query->nb[0] == sizeof(float) &&
-                    query->ne[0] == part.kv->head_dim() &&
-                    query->ne[2] % part.kv->n_heads() == 0 &&
+                    query->ne[0] == part.kv->head_dim() && query->ne[2] % part.kv->n_heads() == 0 &&
                     query->ne[1] * query->ne[3] == part.rows->ne[1];
   return fits && IsReadyBefore(graph, index, query) ? query : nullptr;
 }
@@ -48,7 +47,8 @@ int FindValueNode(const GraphNodes& graph, int index) {
 }
 
 int64_t GlobalRow(const ggml_tensor* indices, int64_t i) {
-  const auto* bytes = static_cast<const uint8_t*>(indices->data) + i * static_cast<int64_t>(indices->nb[0]);
+  const auto* bytes =
+      static_cast<const uint8_t*>(indices->data) + i * static_cast<int64_t>(indices->nb[0]);
   return indices->type == GGML_TYPE_I64 ? *reinterpret_cast<const int64_t*>(bytes)
                                         : *reinterpret_cast<const int32_t*>(bytes);
 }

@@ -62,8 +62,8 @@ void AddDevice(const Config& config, const char* name, const std::string& preset
                ggml_backend_dev_t cpu, enum ggml_backend_dev_type type) {
   kvarn_preset preset = {};
   if (kvarn_preset_parse(preset_name.c_str(), &preset) != KVARN_OK) return;
-  registry->devices.push_back(std::make_unique<Device>(
-      name, preset_name, FormatOf(config, preset), type, cpu, &registry->ggml));
+  registry->devices.push_back(std::make_unique<Device>(name, preset_name, FormatOf(config, preset),
+                                                       type, cpu, &registry->ggml));
 }
 
 ggml_backend_reg_t Init() {

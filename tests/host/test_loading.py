@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How hosts load the plug-in: from Python with RTLD_LOCAL, beside a GPU, and hosts it must refuse."""
+"""How hosts load the plug-in: from Python (RTLD_LOCAL), beside a GPU, and hosts it must refuse."""
 
 import re
 import shutil
