@@ -139,7 +139,7 @@ void Check(const PlaneModel& model, Random* random) {
 
 constexpr int kShards = 8;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kLives = 3;
+constexpr int kLives = 6;
 #else
 constexpr int kLives = 12;
 #endif

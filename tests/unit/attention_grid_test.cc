@@ -134,7 +134,7 @@ void ExpectMatchesOracle(const AttentionCase& c, double* worst) {
 constexpr int kShards = 8;
 constexpr int kPerShard = 30;  // 240 cases: every pair of dims and rows twice
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kThin = 4;
+constexpr int kThin = 2;
 #else
 constexpr int kThin = 1;
 #endif
@@ -149,8 +149,10 @@ TEST_P(AttentionGrid, MatchesTheOracle) {
                         &worst);
   }
   std::printf("largest error / bound: %.3f\n", worst);
-  // A bound that nothing comes near would test nothing.
-  EXPECT_GT(worst, 0.02);
+  // A bound that nothing comes near would test nothing; a thinned shard may have easy cases only.
+  if (kThin == 1) {
+    EXPECT_GT(worst, 0.02);
+  }
 }
 
 // One channel of the query a thousand times the others: integer weights must keep enough bits.

@@ -29,7 +29,7 @@ constexpr Share kShares[] = {{32, 1200}, {40, 1100}, {64, 1100},  {72, 900},  {8
 
 // Sanitizers slow both sides down; the bytes are compared in full without them.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kThin = 8;
+constexpr int kThin = 4;
 #else
 constexpr int kThin = 1;
 #endif
