@@ -78,21 +78,25 @@ __device__ __forceinline__ void LoadColumns(const EncodeShared<kColumns>& shared
   for (int c = 0; c < kColumns; ++c) values[c] = shared.column[which][32 * c + Lane()];
 }
 
-// Runs body(i, g) for every token of this warp.
+// Runs body(i, g, valid) for the sixteen tokens of this warp. Without branches, so that the
+// exchanges of different tokens overlap: what a token that does not exist computes is thrown away.
 template <typename Body>
 __device__ __forceinline__ void ForEachToken(int n, const Body& body) {
 #pragma unroll
   for (int i = 0; i < kTokensPerThread; ++i) {
     const int g = 8 * i + Warp();
-    if (g < n) body(i, g);
+    body(i, g, g < n);
   }
 }
+
+// A term of a sum over tokens; adding +0 changes nothing.
+__device__ __forceinline__ float Term(float x, bool valid) { return valid ? x : 0.0F; }
 
 // Root mean square of the tile minus `centre`, at least 1e-8. Uses token row 3; has barriers.
 template <int kColumns>
 __device__ float TileScale(EncodeShared<kColumns>* shared, const TileRegisters<kColumns>& tile,
                            const float (&centre)[kColumns], int n, int head_dim) {
-  ForEachToken(n, [&](int i, int g) {
+  ForEachToken(n, [&](int i, int g, bool valid) {
     float sum = 0.0F;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
@@ -100,7 +104,7 @@ __device__ float TileScale(EncodeShared<kColumns>* shared, const TileRegisters<k
       sum = sum + u * u;
     }
     sum = JoinLanes(sum);
-    if (Lane() == 0) shared->token[3][g] = sum;
+    if (valid && Lane() == 0) shared->token[3][g] = sum;
   });
   __syncthreads();
   const float mean = TokenSum(shared->token[3], n) / static_cast<float>(n * head_dim);

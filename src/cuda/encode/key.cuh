@@ -23,7 +23,7 @@ template <int kColumns>
 __device__ void KeyTokenPass(EncodeShared<kColumns>* shared, const TileRegisters<kColumns>& tile,
                              const float (&m)[kColumns], const float (&weight)[kColumns], int n,
                              int head_dim, float inverse_g0) {
-  ForEachToken(n, [&](int i, int g) {
+  ForEachToken(n, [&](int i, int g, bool valid) {
     float first = 0.0F;
     float second = 0.0F;
 #pragma unroll
@@ -36,7 +36,7 @@ __device__ void KeyTokenPass(EncodeShared<kColumns>* shared, const TileRegisters
     const float mean = JoinLanes(first) / count;
     const float mean_square = JoinLanes(second) / count;
     const float t = Clamp(sqrtf(fmaxf(mean_square - mean * mean, 0.0F)), 0.125F, 8.0F);
-    if (Lane() == 0) {
+    if (valid && Lane() == 0) {
       shared->token[key_token::kScale][g] = t;
       shared->token[key_token::kWeight][g] = inverse_g0 / t;
     }
@@ -56,11 +56,11 @@ __device__ float KeyTokenScales(EncodeShared<kColumns>* shared, const TileRegist
 
   float first[kColumns] = {};
   float second[kColumns] = {};
-  ForEachToken(n, [&](int i, int g) {
+  ForEachToken(n, [&](int i, int g, bool valid) {
     const float wt = shared->token[key_token::kWeight][g];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      const float y = (tile.x[i][c] - m[c]) * wt;
+      const float y = Term((tile.x[i][c] - m[c]) * wt, valid);
       first[c] = first[c] + y;
       second[c] = second[c] + y * y;
     }
@@ -107,13 +107,13 @@ __device__ void KeyRange(EncodeShared<kColumns>* shared, const TileRegisters<kCo
     low[c] = {3e38F, 0.0F};
     high[c] = {-3e38F, 0.0F};
   }
-  ForEachToken(n, [&](int i, int g) {
+  ForEachToken(n, [&](int i, int g, bool valid) {
     const float inverse_t = shared->token[key_token::kWeight][g];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const float y = (tile.x[i][c] - m[c]) * inverse_t;
-      low[c].Join(y, inverse_t, -1.0F);
-      high[c].Join(y, inverse_t, 1.0F);
+      low[c].Join(valid ? y : 3e38F, valid ? inverse_t : 0.0F, -1.0F);
+      high[c].Join(valid ? y : -3e38F, valid ? inverse_t : 0.0F, 1.0F);
     }
   });
 #pragma unroll
@@ -146,11 +146,11 @@ template <int kColumns>
 __device__ void KeyStep2(EncodeShared<kColumns>* shared, const TileRegisters<kColumns>& tile,
                          const float (&m)[kColumns], int n) {
   float squares[kColumns] = {};
-  ForEachToken(n, [&](int i, int g) {
+  ForEachToken(n, [&](int i, int g, bool valid) {
     const float inverse_t = shared->token[key_token::kWeight][g];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      const float y = (tile.x[i][c] - m[c]) * inverse_t;
+      const float y = Term((tile.x[i][c] - m[c]) * inverse_t, valid);
       squares[c] = squares[c] + y * y;
     }
   });
@@ -203,7 +203,7 @@ __device__ void KeyStepGrid(EncodeShared<kColumns>* shared, const TileRegisters<
       step[c] = widest[c] * fraction;
       inverse[c] = Reciprocal(step[c]);
     }
-    ForEachToken(n, [&](int i, int g) {
+    ForEachToken(n, [&](int i, int g, bool valid) {
       const float inverse_t = shared->token[key_token::kWeight][g];
       const float t = shared->token[key_token::kScale][g];
 #pragma unroll
@@ -211,7 +211,7 @@ __device__ void KeyStepGrid(EncodeShared<kColumns>* shared, const TileRegisters<
         const float y = (tile.x[i][c] - m[c]) * inverse_t;
         const float code = RoundToCode(y * inverse[c] + half, top);
         const float e = (y - (code - half) * step[c]) * t;
-        error[c] = error[c] + e * e;
+        error[c] = error[c] + Term(e * e, valid);
       }
     });
     LeavePartial(shared, f, error);
@@ -241,14 +241,14 @@ __device__ void KeyRefit(EncodeShared<kColumns>* shared, const TileRegisters<kCo
   float sum[4][kColumns] = {};  // b, b b, e, e b
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) a[c] = Reciprocal(a[c]);
-  ForEachToken(n, [&](int i, int g) {
+  ForEachToken(n, [&](int i, int g, bool valid) {
     const float inverse_t = shared->token[key_token::kWeight][g];
     const float t = shared->token[key_token::kScale][g];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      const float e = tile.x[i][c] - z[c];
+      const float e = Term(tile.x[i][c] - z[c], valid);
       const float code = RoundToCode(e * inverse_t * a[c] + half, top);
-      const float b = (code - half) * t;
+      const float b = Term((code - half) * t, valid);
       sum[0][c] = sum[0][c] + b;
       sum[1][c] = sum[1][c] + b * b;
       sum[2][c] = sum[2][c] + e;
@@ -287,18 +287,18 @@ __device__ void KeyCodes(EncodeShared<kColumns>* shared, const TileRegisters<kCo
   LoadColumns(*shared, key_column::kWeight, a);
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) inverse[c] = Reciprocal(a[c]);
-  ForEachToken(n, [&](int i, int g) {
+  ForEachToken(n, [&](int i, int g, bool valid) {
     const float inverse_t = shared->token[key_token::kWeight][g];
     const float t = shared->token[key_token::kScale][g];
-    uint8_t* codes = shared->codes[shared->position[g]];
+    uint8_t* codes = shared->codes[valid ? shared->position[g] : 0];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      const float e = tile.x[i][c] - z[c];
+      const float e = Term(tile.x[i][c] - z[c], valid);
       const float code = RoundToCode(e * inverse_t * inverse[c] + half, top);
-      codes[32 * c + Lane()] = static_cast<uint8_t>(code);
+      if (valid) codes[32 * c + Lane()] = static_cast<uint8_t>(code);
       const float p = (code - half) * a[c] * t;
       energy[c] = energy[c] + e * e;
-      projection[c] = projection[c] + e * p;
+      projection[c] = projection[c] + Term(e * p, valid);
     }
   });
   LeavePartial(shared, 0, energy);
@@ -318,9 +318,9 @@ __device__ void KeyTokenGain(EncodeShared<kColumns>* shared, const TileRegisters
                              int n, float half, const float (&z)[kColumns]) {
   float a[kColumns];
   LoadColumns(*shared, key_column::kWeight, a);
-  ForEachToken(n, [&](int i, int g) {
+  ForEachToken(n, [&](int i, int g, bool valid) {
     const float t = shared->token[key_token::kScale][g];
-    const uint8_t* codes = shared->codes[shared->position[g]];
+    const uint8_t* codes = shared->codes[valid ? shared->position[g] : 0];
     float energy = 0.0F;
     float projection = 0.0F;
 #pragma unroll
@@ -331,7 +331,8 @@ __device__ void KeyTokenGain(EncodeShared<kColumns>* shared, const TileRegisters
       projection = projection + e * p;
     }
     const float gain = Gain(JoinLanes(energy), JoinLanes(projection));
-    if (Lane() == 0) shared->token[key_token::kScale][g] = t * gain;
+    __syncwarp();
+    if (valid && Lane() == 0) shared->token[key_token::kScale][g] = t * gain;
   });
   __syncthreads();
 }
@@ -343,9 +344,9 @@ __device__ void EncodeKeyTile(const EncodeParams& params, const kvarn_cuda_tile&
   const float top = static_cast<float>((1 << params.bits) - 1);
   const int own = OwnColumn<kColumns>();
   float sum[kColumns] = {};
-  ForEachToken(n, [&](int i, int) {
+  ForEachToken(n, [&](int i, int, bool valid) {
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) sum[c] = sum[c] + tile->x[i][c];
+    for (int c = 0; c < kColumns; ++c) sum[c] = sum[c] + Term(tile->x[i][c], valid);
   });
   LeavePartial(shared, 0, sum);
   __syncthreads();

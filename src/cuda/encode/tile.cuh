@@ -124,30 +124,31 @@ __device__ void LoadTile(const EncodeParams& params, const kvarn_cuda_tile& tile
     }
   }
 #pragma unroll
-  for (int i = 0; i < kTokensPerThread; ++i) {
+  for (int i = 0; i < kTokensPerThread; ++i) {  // all loads first: they overlap
     const int g = 8 * i + Warp();
-    float(&x)[kColumns] = registers->x[i];
+    const auto* row = reinterpret_cast<const uint16_t*>(
+        static_cast<const uint8_t*>(tile.rows) + shared->position[g < n ? g : 0] * tile.row_stride);
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) x[c] = 0.0F;
-    if (g >= n) continue;  // the whole warp
-    const auto* row = reinterpret_cast<const uint16_t*>(static_cast<const uint8_t*>(tile.rows) +
-                                                        shared->position[g] * tile.row_stride);
+    for (int c = 0; c < kColumns; ++c) {
+      const int d = 32 * c + Lane();
+      const uint16_t raw = g < n && d < params.head_dim ? row[d] : uint16_t{0};
+      registers->x[i][c] = params.bf16 ? __uint_as_float(static_cast<uint32_t>(raw) << 16)
+                                       : __half2float(__ushort_as_half(raw));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kTokensPerThread; ++i) {
+    float(&x)[kColumns] = registers->x[i];
     bool finite = true;
     unsigned saturated = 0;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      const int d = 32 * c + Lane();
-      if (d >= params.head_dim) continue;
-      const uint16_t raw = row[d];
-      x[c] = params.bf16 ? __uint_as_float(static_cast<uint32_t>(raw) << 16)
-                         : __half2float(__ushort_as_half(raw));
       finite = finite && (__float_as_uint(x[c]) & 0x7F800000U) != 0x7F800000U;
       saturated += fabsf(x[c]) > 65504.0F ? 1U : 0U;
     }
     const bool keep = __all_sync(0xFFFFFFFFU, finite ? 1 : 0) != 0;
-    if (!keep) {
-      if (Lane() == 0) atomicAdd(&shared->rows_zeroed, 1ULL);
-    } else if (saturated != 0) {
+    if (!keep && Lane() == 0) atomicAdd(&shared->rows_zeroed, 1ULL);
+    if (keep && saturated != 0) {
       atomicAdd(&shared->saturated, static_cast<unsigned long long>(saturated));
     }
 #pragma unroll

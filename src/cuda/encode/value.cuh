@@ -29,11 +29,11 @@ __device__ void ValueChannelPass(EncodeShared<kColumns>* shared,
                                  const TileRegisters<kColumns>& tile, int n, float inverse_g0) {
   float first[kColumns] = {};
   float second[kColumns] = {};
-  ForEachToken(n, [&](int i, int g) {
+  ForEachToken(n, [&](int i, int g, bool valid) {
     const float weight = shared->token[value_token::kWeight][g];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      const float y = tile.x[i][c] * weight;
+      const float y = Term(tile.x[i][c] * weight, valid);
       first[c] = first[c] + y;
       second[c] = second[c] + y * y;
     }
@@ -68,7 +68,7 @@ __device__ float ValueChannelScales(EncodeShared<kColumns>* shared,
   ValueChannelPass(shared, tile, n, inverse_g0);
   float weight[kColumns];
   LoadColumns(*shared, value_column::kWeight, weight);
-  ForEachToken(n, [&](int i, int g) {
+  ForEachToken(n, [&](int i, int g, bool valid) {
     float first = 0.0F;
     float second = 0.0F;
 #pragma unroll
@@ -83,7 +83,7 @@ __device__ float ValueChannelScales(EncodeShared<kColumns>* shared,
     const float before = shared->token[value_token::kScale][g];
     const float r = Clamp(spread, before * 1e-3F, before * 1e3F);
     __syncwarp();
-    if (Lane() == 0) {
+    if (valid && Lane() == 0) {
       shared->token[value_token::kScale][g] = r;
       shared->token[value_token::kWeight][g] = inverse_g0 / r;
     }
@@ -112,8 +112,9 @@ struct StepCentre {
   float centre;
 };
 
+// Weighted squared error of step a about z on this lane's channels.
 template <int kColumns>
-__device__ float ValueError(const ValueRow<kColumns>& v, float z, float a) {
+__device__ float LaneError(const ValueRow<kColumns>& v, float z, float a) {
   const float inverse_a = Reciprocal(a);
   float error = 0.0F;
 #pragma unroll
@@ -121,7 +122,7 @@ __device__ float ValueError(const ValueRow<kColumns>& v, float z, float a) {
     const float e = (v.y[c] - z) - (v.Code(c, z, inverse_a) - v.half) * a;
     error = error + e * e * v.weight[c];
   }
-  return JoinLanes(error);
+  return error;
 }
 
 template <int kColumns>
@@ -155,22 +156,24 @@ __device__ StepCentre ValueStep(const ValueRow<kColumns>& v, int bits) {
     const float gaussian = kGaussianStep4 * sqrtf(variance);
     const StepCentre wide = {width / 3.0F, middle};
     const StepCentre narrow = {gaussian, mean};
-    const float wide_error = ValueError(v, wide.centre, wide.step);
-    return wide_error < ValueError(v, narrow.centre, narrow.step) ? wide : narrow;
+    const float wide_error = JoinLanes(LaneError(v, wide.centre, wide.step));
+    const float narrow_error = JoinLanes(LaneError(v, narrow.centre, narrow.step));
+    return wide_error < narrow_error ? wide : narrow;
   }
   const float widest = width / v.top;
   StepCentre best = {widest, middle};
   if (FractionCount(bits) == 1) return best;
+  float error[6];  // all at once: the exchanges overlap
+#pragma unroll
+  for (int f = 0; f < 6; ++f) error[f] = LaneError(v, middle, widest * Fraction(bits, f));
+#pragma unroll
+  for (int f = 0; f < 6; ++f) error[f] = JoinLanes(error[f]);
   best.step = widest * Fraction(bits, 0);
-  float best_error = ValueError(v, middle, best.step);
-#pragma unroll 1
+  float least = error[0];
+#pragma unroll
   for (int f = 1; f < 6; ++f) {
-    const float a = widest * Fraction(bits, f);
-    const float error = ValueError(v, middle, a);
-    if (error < best_error) {
-      best.step = a;
-      best_error = error;
-    }
+    best.step = error[f] < least ? widest * Fraction(bits, f) : best.step;
+    least = fminf(error[f], least);
   }
   return best;
 }
@@ -194,26 +197,31 @@ __device__ void ValueRefit(const ValueRow<kColumns>& v, StepCentre* fit) {
     web = web + v.weight[c] * e * b;
   }
   const float total = JoinLanes(w);
-  if (!(total > 0.0F)) return;
-  const float mean_b = JoinLanes(wb) / total;
-  const float mean_e = JoinLanes(we) / total;
-  const float covariance = JoinLanes(web) / total - mean_e * mean_b;
-  const float variance = JoinLanes(wbb) / total - mean_b * mean_b;
-  if (!(covariance > 0.0F) || !(variance > 0.0F)) return;
-  fit->step = covariance / variance;
-  fit->centre = fit->centre + (mean_e - fit->step * mean_b);
+  const float sum_b = JoinLanes(wb);
+  const float sum_bb = JoinLanes(wbb);
+  const float sum_e = JoinLanes(we);
+  const float sum_eb = JoinLanes(web);
+  const float mean_b = sum_b / total;
+  const float mean_e = sum_e / total;
+  const float covariance = sum_eb / total - mean_e * mean_b;
+  const float variance = sum_bb / total - mean_b * mean_b;
+  const bool fits = total > 0.0F && covariance > 0.0F && variance > 0.0F;
+  const float slope = covariance / variance;
+  fit->centre = fits ? fit->centre + (mean_e - slope * mean_b) : fit->centre;
+  fit->step = fits ? slope : fit->step;
 }
 
 // Final codes of one token and the gain of its step.
 template <int kColumns>
-__device__ float ValueGain(const ValueRow<kColumns>& v, const StepCentre& fit, uint8_t* codes) {
+__device__ float ValueGain(const ValueRow<kColumns>& v, const StepCentre& fit, bool store,
+                           uint8_t* codes) {
   const float inverse_a = Reciprocal(fit.step);
   float energy = 0.0F;
   float projection = 0.0F;
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
     const float code = v.Code(c, fit.centre, inverse_a);
-    codes[32 * c + Lane()] = static_cast<uint8_t>(code);
+    if (store) codes[32 * c + Lane()] = static_cast<uint8_t>(code);
     const float e = v.y[c] - fit.centre;
     const float we = v.weight[c] * e;
     energy = energy + we * e;
@@ -250,14 +258,14 @@ __device__ void EncodeValueTile(const EncodeParams& params, const kvarn_cuda_til
   LoadColumns(*shared, value_column::kInverse, inverse);
   auto* scale = reinterpret_cast<uint16_t*>(record + params.layout.scale);
   auto* zero = reinterpret_cast<uint16_t*>(record + params.layout.zero);
-  ForEachToken(n, [&](int i, int g) {
+  ForEachToken(n, [&](int i, int g, bool valid) {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) v.y[c] = tile->x[i][c] * inverse[c];
     StepCentre fit = ValueStep(v, params.bits);
     ValueRefit(v, &fit);
-    const int pos = shared->position[g];
-    const float gain = ValueGain(v, fit, shared->codes[pos]);
-    if (Lane() == 0) {
+    const int pos = valid ? shared->position[g] : 0;
+    const float gain = ValueGain(v, fit, valid, shared->codes[pos]);
+    if (valid && Lane() == 0) {
       const uint16_t step = ToHalf(fit.step * gain, &shared->saturated);
       scale[pos] = step;
       zero[pos] = ToHalf(fit.centre - FromHalf(step) * v.half, &shared->saturated);
