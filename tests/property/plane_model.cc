@@ -204,6 +204,19 @@ void PlaneModel::CheckRows(int64_t first, int64_t n) const {
   }
 }
 
+void PlaneModel::CheckUnwritten() const {
+  const auto dim = static_cast<ptrdiff_t>(head_dim());
+  for (int64_t tile = 0; tile < n_tiles_; ++tile) {
+    if (State(tile) != TileIs::kOpen) continue;
+    const std::vector<uint16_t> exact = PeekExact(plane_.get(), memory_.data(), tile);
+    for (int64_t i = 0; i < RowsOf(tile); ++i) {
+      const int64_t row = tile * config_.format.group + i;
+      const auto from = exact.begin() + static_cast<ptrdiff_t>(i) * dim;
+      ASSERT_EQ(HalfRow(from, from + dim), held_[static_cast<size_t>(row)]) << "slot row " << row;
+    }
+  }
+}
+
 void PlaneModel::CheckStats() const {
   kvarn_plane_stats stats = {};
   ASSERT_EQ(kvarn_plane_get_stats(plane_.get(), memory_.data(), &stats), KVARN_OK);

@@ -29,6 +29,8 @@ class PlaneModel {
 
   // Rows read back exactly as the model has them.
   void CheckRows(int64_t first, int64_t n) const;
+  // Rows of open tiles that were never written are zeros, for attention without a mask.
+  void CheckUnwritten() const;
   // Counters against the model's own.
   void CheckStats() const;
   // The last min(tail, run) rows of a run of consecutive rows are what was written, not decoded.

@@ -127,6 +127,7 @@ std::string DescribeLife(const kvarn_plane_config& config, const Manner& manner,
 void Check(const PlaneModel& model, Random* random) {
   model.CheckStats();
   model.CheckSinks();
+  model.CheckUnwritten();
   model.CheckTail();
   if (random->Chance(0.1)) {
     model.CheckRows(0, model.n_rows());

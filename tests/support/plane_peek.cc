@@ -31,6 +31,11 @@ kvarn_reference::Record PeekRecord(const kvarn_plane* plane, const void* memory,
   return kvarn_reference::FromCpu(ToShape(plane->config.format), plane->Record(memory, tile));
 }
 
+std::vector<uint16_t> PeekExact(const kvarn_plane* plane, const void* memory, int64_t tile) {
+  const uint16_t* exact = plane->ExactTile(memory, plane->Tiles(memory)[tile].slot);
+  return {exact, exact + ExactBytes(*plane) / sizeof(uint16_t)};
+}
+
 std::vector<uint8_t> LiveBytes(const kvarn_plane* plane, const void* memory) {
   const auto* bytes = static_cast<const uint8_t*>(memory);
   std::vector<uint8_t> live(bytes, bytes + plane->queries);

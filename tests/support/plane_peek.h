@@ -21,6 +21,9 @@ TileIs PeekState(const kvarn_plane* plane, const void* memory, int64_t tile);
 std::vector<uint8_t> PeekRecordBytes(const kvarn_plane* plane, const void* memory, int64_t tile);
 kvarn_reference::Record PeekRecord(const kvarn_plane* plane, const void* memory, int64_t tile);
 
+// fp16 [group][head_dim] of an open tile.
+std::vector<uint16_t> PeekExact(const kvarn_plane* plane, const void* memory, int64_t tile);
+
 // The bytes of the plane that mean something: tables, query rows, exact tiles in use, records of
 // sealed tiles. Two planes with equal live bytes behave the same.
 std::vector<uint8_t> LiveBytes(const kvarn_plane* plane, const void* memory);
