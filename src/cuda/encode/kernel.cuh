@@ -69,7 +69,7 @@ __device__ void ClearTile(const EncodeParams& params, const kvarn_cuda_tile& job
 }
 
 template <bool kKey, int kColumns>
-__global__ void __launch_bounds__(kEncodeThreads)
+__global__ void __launch_bounds__(kEncodeThreads, kColumns <= 4 ? 2 : 1)
     EncodeKernel(const __grid_constant__ EncodeParams params) {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   auto* shared = reinterpret_cast<EncodeShared<kColumns>*>(shared_bytes);

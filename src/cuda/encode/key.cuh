@@ -96,6 +96,30 @@ struct Extreme {
   }
 };
 
+// Leaves the greatest |(x - m)/t| of a column in partial 0.
+template <int kColumns>
+__device__ void KeyMagnitude(EncodeShared<kColumns>* shared, const TileRegisters<kColumns>& tile,
+                             const float (&m)[kColumns], int n) {
+  float largest[kColumns] = {};
+  ForEachToken(n, [&](int i, int g, bool valid) {
+    const float inverse_t = shared->token[key_token::kWeight][g];
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const float y = Term((tile.x[i][c] - m[c]) * inverse_t, valid);
+      largest[c] = fmaxf(largest[c], fabsf(y));
+    }
+  });
+  LeavePartial(shared, 0, largest);
+  __syncthreads();
+}
+
+template <int kColumns>
+__device__ float JoinMagnitude(const EncodeShared<kColumns>& shared, int d) {
+  float largest = 0.0F;
+  for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, shared.partial[0][w][d]);
+  return largest;
+}
+
 // Leaves the least in partials 0 and 2, the greatest in 1 and 3.
 template <int kColumns>
 __device__ void KeyRange(EncodeShared<kColumns>* shared, const TileRegisters<kColumns>& tile,
@@ -155,10 +179,9 @@ __device__ void KeyStep2(EncodeShared<kColumns>* shared, const TileRegisters<kCo
     }
   });
   LeavePartial(shared, 4, squares);
-  KeyRange(shared, tile, m, n);
+  KeyMagnitude(shared, tile, m, n);
   if (const int d = OwnColumn<kColumns>(); d >= 0) {
-    const Range range = JoinRange(*shared, d);
-    const float extreme = fmaxf(fabsf(range.low.value), fabsf(range.high.value));
+    const float extreme = JoinMagnitude(*shared, d);
     const float rms = sqrtf(JoinColumn(*shared, 4, d) / static_cast<float>(n));
     shared->column[key_column::kWeight][d] = fminf(kGaussianStep4 * rms, 2.0F * extreme / 3.0F);
   }
@@ -172,23 +195,24 @@ __device__ void KeyStepGrid(EncodeShared<kColumns>* shared, const TileRegisters<
   const float top = static_cast<float>((1 << bits) - 1);
   const float half = top * 0.5F;
   const int own = OwnColumn<kColumns>();
-  for (int round = 0; round < 4; ++round) {
+  for (int round = 0; round < 3; ++round) {
     KeyRange(shared, tile, m, n);
     if (own >= 0) {
       const Range range = JoinRange(*shared, own);
-      if (round < 3) {
-        shared->column[key_column::kCentre][own] =
-            shared->column[key_column::kCentre][own] +
-            (range.low.value + range.high.value) / (range.low.inverse_t + range.high.inverse_t);
-      } else {
-        const float widest = 2.0F * fmaxf(fabsf(range.low.value), fabsf(range.high.value)) / top;
-        shared->column[key_column::kWidest][own] = widest;
-        shared->column[key_column::kWeight][own] = widest;  // fraction 1
-      }
+      shared->column[key_column::kCentre][own] =
+          shared->column[key_column::kCentre][own] +
+          (range.low.value + range.high.value) / (range.low.inverse_t + range.high.inverse_t);
     }
     __syncthreads();
     LoadColumns(*shared, key_column::kCentre, m);
   }
+  KeyMagnitude(shared, tile, m, n);
+  if (own >= 0) {
+    const float widest = 2.0F * JoinMagnitude(*shared, own) / top;
+    shared->column[key_column::kWidest][own] = widest;
+    shared->column[key_column::kWeight][own] = widest;  // fraction 1
+  }
+  __syncthreads();
   if (FractionCount(bits) == 1) return;
   float widest[kColumns];
   LoadColumns(*shared, key_column::kWidest, widest);
