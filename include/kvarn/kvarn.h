@@ -23,8 +23,13 @@
 #define KVARN_API __attribute__((visibility("default")))
 #endif
 
+// In C++ the enumerations have a fixed type, so that any value a C caller passes is well defined
+// and can be refused.
 #ifdef __cplusplus
+#define KVARN_ENUM_TYPE : int32_t
 extern "C" {
+#else
+#define KVARN_ENUM_TYPE
 #endif
 
 #define KVARN_VERSION_MAJOR 0
@@ -34,7 +39,7 @@ extern "C" {
 // Version of the record format (docs/format.md); changes whenever stored bytes change meaning.
 #define KVARN_FORMAT_VERSION 1
 
-typedef enum kvarn_status {
+typedef enum kvarn_status KVARN_ENUM_TYPE {
   KVARN_OK = 0,
   KVARN_ERROR_ARGUMENT = 1,     // null pointer, negative count, row out of range
   KVARN_ERROR_FORMAT = 2,       // bits, group, head dim, mode or order outside the legal set
@@ -60,14 +65,14 @@ KVARN_API kvarn_status kvarn_isa_force(const char* name);
 
 // ------------------------------------------------------------------------------------- formats
 
-typedef enum kvarn_role { KVARN_KEY = 0, KVARN_VALUE = 1 } kvarn_role;
+typedef enum kvarn_role KVARN_ENUM_TYPE { KVARN_KEY = 0, KVARN_VALUE = 1 } kvarn_role;
 
-typedef enum kvarn_mode {
+typedef enum kvarn_mode KVARN_ENUM_TYPE {
   KVARN_BALANCED = 0,   // the default encoder and format (docs/format.md section 5)
   KVARN_PUBLISHED = 1,  // arXiv 2606.03458: for import, export and comparison only
 } kvarn_mode;
 
-typedef enum kvarn_order {
+typedef enum kvarn_order KVARN_ENUM_TYPE {
   KVARN_ORDER_PORTABLE = 0,  // files, golden vectors, interchange
   KVARN_ORDER_CPU = 1,       // what the CPU kernels read
   KVARN_ORDER_CUDA = 2,      // what the CUDA kernels read: fragments of matrix instructions

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-typedef enum kvarn_dtype { KVARN_FP16 = 0, KVARN_BF16 = 1 } kvarn_dtype;
+typedef enum kvarn_dtype KVARN_ENUM_TYPE { KVARN_FP16 = 0, KVARN_BF16 = 1 } kvarn_dtype;
 
 // One tile to encode; an array of these lies in device memory.
 typedef struct kvarn_cuda_tile {
