@@ -7,8 +7,8 @@ from kvarn_dev.server import Server, first_gap, serve
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 N_PREDICT = 20
-# Difference of fp16's two best logits where an answer may part (the fp16 cache itself parts at up to
-# 0.35 when only the batching differs, test_server.py).
+# Difference of fp16's two best logits where an answer may part. The fp16 cache itself parts at up
+# to 0.35 when only the batching differs (test_server.py).
 NEAR_TIE = 0.1
 
 
