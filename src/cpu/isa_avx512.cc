@@ -4,6 +4,7 @@
 #include "attention/task.h"
 #include "codec/balance.h"
 #include "cpu/kernels.h"
+#include "format/half.h"
 
 #if defined(__AVX512VNNI__)
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // IEEE binary16 <-> binary32 in plain integer code: the same result on every machine. Bulk
-// conversions live in the CPU kernels.
+// conversions live in the CPU kernels. Always inlined, because the kernels of every instruction-set
+// level use them and no level may share an out-of-line copy with another (cpu/kernels.h).
 #ifndef KVARN_FORMAT_HALF_H_
 #define KVARN_FORMAT_HALF_H_
 
@@ -12,7 +13,7 @@ namespace kvarn {
 
 inline constexpr float kHalfMax = 65504.0F;
 
-inline float HalfToFloat(uint16_t half) {
+[[gnu::always_inline]] inline float HalfToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000U) << 16;
   const uint32_t exponent = (half >> 10) & 0x1FU;
   const uint32_t mantissa = half & 0x3FFU;
@@ -25,7 +26,7 @@ inline float HalfToFloat(uint16_t half) {
 }
 
 // Round to nearest, ties to even. |value| above kHalfMax saturates to it; `value` must not be NaN.
-inline uint16_t FloatToHalf(float value) {
+[[gnu::always_inline]] inline uint16_t FloatToHalf(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000U;
   const uint32_t magnitude = bits & 0x7FFFFFFFU;

@@ -65,8 +65,8 @@ constexpr size_t PlaneBytes(kvarn_order order, int bits, int lanes, int contract
                                   : CudaPlaneBytes(bits, lanes, contraction);
 }
 
-// Offsets in bytes from the start of a record. `lane_scale` and `contract` follow the axes of the
-// attention product: K codes are contracted over channels and V codes over tokens.
+// Offsets in bytes from the start of a record, and the axes of the attention product: K codes are
+// contracted over channels, V codes over tokens.
 struct RecordLayout {
   size_t codes = 0;     // K: [D][G] codes; V: [G][D] codes (portable), strips (cpu)
   size_t scale = 0;     // a, fp16: K [D], V [G]

@@ -32,41 +32,11 @@ KVARN_INLINE float GainF(float energy, float projection) {
   return projection > 0.0F ? ClampF(energy / projection, 0.5F, 2.0F) : 1.0F;
 }
 
-// fp16 bits, ties to even, saturating at 65504.
-static uint16_t ToHalfScalar(float value, uint64_t* saturated) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &value, sizeof(bits));
-  const uint32_t sign = (bits >> 16) & 0x8000U;
-  const uint32_t magnitude = bits & 0x7FFFFFFFU;
-  if (magnitude >= 0x477FF000U) *saturated += 1;  // 65520: would round to infinity
-  if (magnitude >= 0x477FE000U) return static_cast<uint16_t>(sign | 0x7BFFU);
-  if (magnitude < 0x38800000U) {
-    float scaled;
-    __builtin_memcpy(&scaled, &magnitude, sizeof(scaled));
-    scaled = scaled + 0.5F;
-    uint32_t rounded;
-    __builtin_memcpy(&rounded, &scaled, sizeof(rounded));
-    return static_cast<uint16_t>(sign | (rounded - 0x3F000000U));
-  }
-  const uint32_t rounded = magnitude + 0xFFFU + ((magnitude >> 13) & 1U);
-  return static_cast<uint16_t>(sign | ((rounded - 0x38000000U) >> 13));
-}
-
-static float ToFloatScalar(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000U) << 16;
-  const uint32_t exponent = (half >> 10) & 0x1FU;
-  const uint32_t mantissa = half & 0x3FFU;
-  uint32_t bits = 0;
-  if (exponent == 0) {
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;
-    __builtin_memcpy(&bits, &magnitude, sizeof(bits));
-    bits |= sign;
-  } else {
-    bits = sign | ((exponent + 112U) << 23) | (mantissa << 13);
-  }
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof(value));
-  return value;
+// A scale as the record stores it; one that would round to infinity (65520 and more) saturates and
+// is counted.
+KVARN_INLINE uint16_t StoreScale(float value, uint64_t* saturated) {
+  if (__builtin_fabsf(value) >= 65520.0F) *saturated += 1;
+  return FloatToHalf(value);
 }
 
 // A power of two near 1/sqrt(x) and its inverse: moves half of a tile's scale from one fp16 vector
@@ -110,7 +80,7 @@ struct RowMoments {
   float mean_square;
 };
 
-// Mean and mean square over channels of x[d] * weight[d] * factor.
+// Mean and mean square over channels of x[d] * weight[d].
 KVARN_INLINE RowMoments WeightedRowMoments(const float* x, const float* weight, int head_dim) {
   LaneSum first = ZeroLanes();
   LaneSum second = ZeroLanes();

@@ -204,7 +204,7 @@ static void EncodeKey(EncodeTile* tile) {
         tile->bits == 2 ? KeyStep2(k, centre) : KeyStepGrid(k, Fractions(tile->bits), &centre);
     KeyRefit(k, &step, &centre);
     for (int i = 0; i < kWidth; ++i) {  // z is stored as fp16: the codes see what the reader sees
-      centre[i] = ToFloatScalar(ToHalfScalar(centre[i], &tile->saturated));
+      centre[i] = HalfToFloat(StoreScale(centre[i], &tile->saturated));
     }
     Store(z + d, centre);
     const Vf inverse_step = Reciprocal(step);
@@ -225,12 +225,12 @@ static void EncodeKey(EncodeTile* tile) {
   const PowerSplit split = SplitScale(g0);
   bool any_token = false;
   for (int g = 0; g < n; ++g) {
-    tile->other[g] = ToHalfScalar(t[g] * split.down, &tile->saturated);
+    tile->other[g] = StoreScale(t[g] * split.down, &tile->saturated);
     any_token = any_token || tile->other[g] != 0;
   }
   for (int d = 0; d < tile->head_dim; ++d) {
-    tile->scale[d] = any_token ? ToHalfScalar(a[d] * split.up, &tile->saturated) : uint16_t{0};
-    tile->zero[d] = ToHalfScalar(z[d], &tile->saturated);
+    tile->scale[d] = any_token ? StoreScale(a[d] * split.up, &tile->saturated) : uint16_t{0};
+    tile->zero[d] = StoreScale(z[d], &tile->saturated);
   }
   StoreCodes(codes, stride, tile);
 }

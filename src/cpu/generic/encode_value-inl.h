@@ -210,8 +210,8 @@ static void EncodeValue(EncodeTile* tile) {
     inverse[d] = 0.0F;
     weight[d] = 0.0F;
     if (d >= tile->head_dim) continue;
-    tile->other[d] = ToHalfScalar(channel[d] * g0 * split.down, &tile->saturated);
-    const float c = ToFloatScalar(tile->other[d]);
+    tile->other[d] = StoreScale(channel[d] * g0 * split.down, &tile->saturated);
+    const float c = HalfToFloat(tile->other[d]);
     inverse[d] = ReciprocalF(c);
     weight[d] = c * c;
   }
@@ -224,9 +224,9 @@ static void EncodeValue(EncodeTile* tile) {
     StepCentre fit = ValueStep(v, tile->bits);
     ValueRefit(v, &fit);
     const float gain = ValueGain(v, fit, tile->scratch + static_cast<int64_t>(g) * stride);
-    tile->scale[g] = ToHalfScalar(fit.step * gain, &tile->saturated);
-    const float step = ToFloatScalar(tile->scale[g]);
-    tile->zero[g] = ToHalfScalar(fit.centre - step * v.half, &tile->saturated);
+    tile->scale[g] = StoreScale(fit.step * gain, &tile->saturated);
+    const float step = HalfToFloat(tile->scale[g]);
+    tile->zero[g] = StoreScale(fit.centre - step * v.half, &tile->saturated);
   }
   StoreCodes(tile->scratch, stride, tile);
 }

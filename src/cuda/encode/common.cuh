@@ -92,6 +92,61 @@ __device__ __forceinline__ void ForEachToken(int n, const Body& body) {
 // A term of a sum over tokens; adding +0 changes nothing.
 __device__ __forceinline__ float Term(float x, bool valid) { return valid ? x : 0.0F; }
 
+struct Moments {
+  float mean;
+  float mean_square;
+};
+
+// Over the channels of token row i, of (x - centre) weight; every lane gets them.
+template <int kColumns>
+__device__ __forceinline__ Moments RowMoments(const TileRegisters<kColumns>& tile, int i,
+                                              const float (&centre)[kColumns],
+                                              const float (&weight)[kColumns], int head_dim) {
+  float first = 0.0F;
+  float second = 0.0F;
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    const float y = (tile.x[i][c] - centre[c]) * weight[c];
+    first = first + y;
+    second = second + y * y;
+  }
+  const float count = static_cast<float>(head_dim);
+  return Moments{JoinLanes(first) / count, JoinLanes(second) / count};
+}
+
+// Over the tokens of each channel, of (x - centre) weight[token]: leaves them in partials 0 and 1.
+template <int kColumns>
+__device__ __forceinline__ void LeaveColumnMoments(EncodeShared<kColumns>* shared,
+                                                   const TileRegisters<kColumns>& tile,
+                                                   const float (&centre)[kColumns],
+                                                   const float* weight, int n) {
+  float first[kColumns] = {};
+  float second[kColumns] = {};
+  ForEachToken(n, [&](int i, int g, bool valid) {
+    const float token_weight = weight[g];
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const float y = Term((tile.x[i][c] - centre[c]) * token_weight, valid);
+      first[c] = first[c] + y;
+      second[c] = second[c] + y * y;
+    }
+  });
+  LeavePartial(shared, 0, first);
+  LeavePartial(shared, 1, second);
+  __syncthreads();
+}
+
+template <int kColumns>
+__device__ __forceinline__ Moments JoinMoments(const EncodeShared<kColumns>& shared, int column,
+                                               int n) {
+  const float count = static_cast<float>(n);
+  return Moments{JoinColumn(shared, 0, column) / count, JoinColumn(shared, 1, column) / count};
+}
+
+__device__ __forceinline__ float Deviation(const Moments& m) {
+  return sqrtf(fmaxf(m.mean_square - m.mean * m.mean, 0.0F));
+}
+
 // Root mean square of the tile minus `centre`, at least 1e-8. Uses token row 3; has barriers.
 template <int kColumns>
 __device__ float TileScale(EncodeShared<kColumns>* shared, const TileRegisters<kColumns>& tile,

@@ -24,18 +24,7 @@ __device__ void KeyTokenPass(EncodeShared<kColumns>* shared, const TileRegisters
                              const float (&m)[kColumns], const float (&weight)[kColumns], int n,
                              int head_dim, float inverse_g0) {
   ForEachToken(n, [&](int i, int g, bool valid) {
-    float first = 0.0F;
-    float second = 0.0F;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const float y = (tile.x[i][c] - m[c]) * weight[c];
-      first = first + y;
-      second = second + y * y;
-    }
-    const float count = static_cast<float>(head_dim);
-    const float mean = JoinLanes(first) / count;
-    const float mean_square = JoinLanes(second) / count;
-    const float t = Clamp(sqrtf(fmaxf(mean_square - mean * mean, 0.0F)), 0.125F, 8.0F);
+    const float t = Clamp(Deviation(RowMoments(tile, i, m, weight, head_dim)), 0.125F, 8.0F);
     if (valid && Lane() == 0) {
       shared->token[key_token::kScale][g] = t;
       shared->token[key_token::kWeight][g] = inverse_g0 / t;
@@ -54,25 +43,9 @@ __device__ float KeyTokenScales(EncodeShared<kColumns>* shared, const TileRegist
   for (int c = 0; c < kColumns; ++c) weight[c] = inverse_g0;
   KeyTokenPass(shared, tile, m, weight, n, head_dim, inverse_g0);
 
-  float first[kColumns] = {};
-  float second[kColumns] = {};
-  ForEachToken(n, [&](int i, int g, bool valid) {
-    const float wt = shared->token[key_token::kWeight][g];
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const float y = Term((tile.x[i][c] - m[c]) * wt, valid);
-      first[c] = first[c] + y;
-      second[c] = second[c] + y * y;
-    }
-  });
-  LeavePartial(shared, 0, first);
-  LeavePartial(shared, 1, second);
-  __syncthreads();
+  LeaveColumnMoments(shared, tile, m, shared->token[key_token::kWeight], n);
   if (const int d = OwnColumn<kColumns>(); d >= 0) {
-    const float count = static_cast<float>(n);
-    const float mean = JoinColumn(*shared, 0, d) / count;
-    const float mean_square = JoinColumn(*shared, 1, d) / count;
-    const float r = Clamp(sqrtf(fmaxf(mean_square - mean * mean, 0.0F)), 0.125F, 8.0F);
+    const float r = Clamp(Deviation(JoinMoments(*shared, d, n)), 0.125F, 8.0F);
     shared->column[key_column::kWeight][d] = inverse_g0 / r;
   }
   __syncthreads();

@@ -18,33 +18,18 @@ inline constexpr int kScale = 0;   // r
 inline constexpr int kWeight = 1;  // wt
 }  // namespace value_token
 
-__device__ __forceinline__ float Spread(float mean, float mean_square) {
-  const float variance = fmaxf(mean_square - mean * mean, 0.0F);
-  return fmaxf(sqrtf(variance), sqrtf(mean_square) * 0.25F);
+__device__ __forceinline__ float Spread(const Moments& m) {
+  return fmaxf(Deviation(m), sqrtf(m.mean_square) * 0.25F);
 }
 
 // C[d] = clamp(spread over tokens of x wt), wc = i0 / C.
 template <int kColumns>
 __device__ void ValueChannelPass(EncodeShared<kColumns>* shared,
                                  const TileRegisters<kColumns>& tile, int n, float inverse_g0) {
-  float first[kColumns] = {};
-  float second[kColumns] = {};
-  ForEachToken(n, [&](int i, int g, bool valid) {
-    const float weight = shared->token[value_token::kWeight][g];
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const float y = Term(tile.x[i][c] * weight, valid);
-      first[c] = first[c] + y;
-      second[c] = second[c] + y * y;
-    }
-  });
-  LeavePartial(shared, 0, first);
-  LeavePartial(shared, 1, second);
-  __syncthreads();
+  const float no_centre[kColumns] = {};
+  LeaveColumnMoments(shared, tile, no_centre, shared->token[value_token::kWeight], n);
   if (const int d = OwnColumn<kColumns>(); d >= 0) {
-    const float count = static_cast<float>(n);
-    const float mean = JoinColumn(*shared, 0, d) / count;
-    const float spread = Spread(mean, JoinColumn(*shared, 1, d) / count);
+    const float spread = Spread(JoinMoments(*shared, d, n));
     const float before = shared->column[value_column::kScale][d];
     const float c = Clamp(spread, before * 1e-3F, before * 1e3F);
     shared->column[value_column::kScale][d] = c;
@@ -69,17 +54,7 @@ __device__ float ValueChannelScales(EncodeShared<kColumns>* shared,
   float weight[kColumns];
   LoadColumns(*shared, value_column::kWeight, weight);
   ForEachToken(n, [&](int i, int g, bool valid) {
-    float first = 0.0F;
-    float second = 0.0F;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const float y = tile.x[i][c] * weight[c];
-      first = first + y;
-      second = second + y * y;
-    }
-    const float count = static_cast<float>(head_dim);
-    const float mean = JoinLanes(first) / count;
-    const float spread = Spread(mean, JoinLanes(second) / count);
+    const float spread = Spread(RowMoments(tile, i, no_centre, weight, head_dim));
     const float before = shared->token[value_token::kScale][g];
     const float r = Clamp(spread, before * 1e-3F, before * 1e3F);
     __syncwarp();
