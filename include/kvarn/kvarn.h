@@ -167,6 +167,30 @@ KVARN_API kvarn_status kvarn_plane_write(const kvarn_plane* plane, void* memory,
                                          const float* x, const float* query, int32_t n_query,
                                          size_t query_stride);
 
+// Recent seals (optional). A host that writes the rows of many tokens before their attention runs
+// lets tiles be sealed that the first of these tokens would have read exact, had they come one by
+// one. Copies of such tiles, kept for the time of one call, make up for it: with them, attention
+// does not depend on how tokens are grouped into calls (docs/architecture.md section 4).
+//
+// Copies of one plane lie in one flat block of the caller's, kvarn_recent_bytes() long and aligned
+// to 64, that is begun before the first write of a call and read by the attention that belongs to
+// that call. It is not part of the cache: it need not be copied with it, nor outlive the call.
+// `n_copies` is the number of tiles it can hold: n / group + 2 for n rows of one sequence in order,
+// one of these for a tile that an earlier sequence left partial. Tiles beyond that number are read
+// as records by all tokens.
+
+// 0 if the plane is null or n_copies negative.
+KVARN_API size_t kvarn_recent_bytes(const kvarn_plane* plane, int32_t n_copies);
+// Forget the copies of the call before; `recent` may hold anything.
+KVARN_API kvarn_status kvarn_recent_begin(const kvarn_plane* plane, void* recent, int32_t n_copies);
+// As kvarn_plane_write, and keep the exact rows of tiles that it seals.
+//   recent  a block that was begun for this plane, or null
+//   index   >= 0, of this row among the rows of the call (all streams), never less than in the
+//           write before; the query token of the same row has this index in kvarn_attention
+KVARN_API kvarn_status kvarn_plane_write_recent(const kvarn_plane* plane, void* memory, int64_t row,
+                                                const float* x, const float* query, int32_t n_query,
+                                                size_t query_stride, void* recent, int64_t index);
+
 // Read rows [row, row + n) as fp16 [n][head_dim], out_stride bytes apart. Rows never written read
 // as zero; sealed rows as their decoded value.
 KVARN_API kvarn_status kvarn_plane_read(const kvarn_plane* plane, const void* memory, int64_t row,
@@ -225,6 +249,14 @@ typedef struct kvarn_attention {
 
   float* out;  // [S][T][n_heads][Dv]; a row with no visible key becomes zeros
   size_t out_token_stride, out_head_stride, out_stream_stride;
+
+  // Copies that were kept while the rows of these very query tokens were written, of stream 0, KV
+  // head 0; or null, for K and V separately. Token t of stream s has index s * T + t and reads each
+  // plane as it was after the write of that index.
+  const void* key_recent;
+  const void* value_recent;
+  size_t key_recent_head_stride, key_recent_stream_stride;
+  size_t value_recent_head_stride, value_recent_stream_stride;
 } kvarn_attention;
 
 // Bytes of scratch for a call (aligned to 64) run by n_threads threads; 0 if the call is not legal.

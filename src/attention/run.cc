@@ -16,6 +16,11 @@ namespace {
 
 using Counter = std::atomic<int32_t>;
 
+const RecentHeader* Recent(const void* first, size_t offset) {
+  if (first == nullptr) return nullptr;
+  return reinterpret_cast<const RecentHeader*>(static_cast<const uint8_t*>(first) + offset);
+}
+
 class AttentionRun {
  public:
   AttentionRun(const kvarn_attention& call, void* workspace, int n_threads)
@@ -62,12 +67,16 @@ AttentionTask AttentionRun::TaskOf(int block, int split) const {
   task.call = &call_;
   task.stream = head_index / call_.n_kv_heads;
   task.kv_head = head_index % call_.n_kv_heads;
-  task.keys = static_cast<const uint8_t*>(call_.keys) +
-              static_cast<size_t>(task.stream) * call_.key_stream_stride +
-              static_cast<size_t>(task.kv_head) * call_.key_head_stride;
-  task.values = static_cast<const uint8_t*>(call_.values) +
-                static_cast<size_t>(task.stream) * call_.value_stream_stride +
-                static_cast<size_t>(task.kv_head) * call_.value_head_stride;
+  const auto stream = static_cast<size_t>(task.stream);
+  const auto head = static_cast<size_t>(task.kv_head);
+  task.keys = static_cast<const uint8_t*>(call_.keys) + stream * call_.key_stream_stride +
+              head * call_.key_head_stride;
+  task.values = static_cast<const uint8_t*>(call_.values) + stream * call_.value_stream_stride +
+                head * call_.value_head_stride;
+  task.key_recent = Recent(call_.key_recent, stream * call_.key_recent_stream_stride +
+                                                 head * call_.key_recent_head_stride);
+  task.value_recent = Recent(call_.value_recent, stream * call_.value_recent_stream_stride +
+                                                     head * call_.value_recent_head_stride);
   task.key_rotation = FindRotation(call_.key_plane->config.format.head_dim);
   task.first_row = in_head * kQueryBlock;
   const int left = plan_.rows_per_head - task.first_row;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cache/plane.h"
+#include "cache/recent.h"
 #include "cpu/kernels.h"
 #include "kvarn/kvarn.h"
 
@@ -26,8 +27,10 @@ struct AttentionPartial {
 
 struct AttentionTask {
   const kvarn_attention* call;
-  const void* keys;    // memory of the K plane of this stream and KV head
-  const void* values;  // memory of the V plane
+  const void* keys;                // memory of the K plane of this stream and KV head
+  const void* values;              // memory of the V plane
+  const RecentHeader* key_recent;  // copies of their tiles, or null
+  const RecentHeader* value_recent;
   const Rotation* key_rotation;
   int stream;
   int kv_head;

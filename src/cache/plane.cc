@@ -12,6 +12,7 @@
 #include <new>
 #include <vector>
 
+#include "cache/recent.h"
 #include "codec/balance.h"
 #include "codec/ordered_sum.h"
 #include "codec/record.h"
@@ -26,12 +27,14 @@ int Count(const RowBits& bits) { return std::popcount(bits.word[0]) + std::popco
 // The plane's state and the operations on it; lives for one call.
 class PlaneView {
  public:
-  PlaneView(const kvarn_plane& plane, void* memory)
+  PlaneView(const kvarn_plane& plane, void* memory, RecentHeader* recent, int64_t index)
       : plane_(plane),
         memory_(static_cast<uint8_t*>(memory)),
         header_(plane.Header(memory)),
         tiles_(plane.Tiles(memory)),
-        slots_(plane.Slots(memory)) {}
+        slots_(plane.Slots(memory)),
+        recent_(recent),
+        index_(index) {}
 
   kvarn_status Write(int64_t row, const float* x, const float* query, int n_query,
                      size_t query_stride);
@@ -60,6 +63,8 @@ class PlaneView {
   PlaneHeader& header_;
   TileEntry* tiles_;
   SlotEntry* slots_;
+  RecentHeader* recent_;  // or null
+  int64_t index_;         // of this write within its call
 };
 
 bool PlaneView::IsFull(int64_t tile) const {
@@ -190,6 +195,7 @@ kvarn_status PlaneView::Seal(int64_t tile) {
   } catch (const std::bad_alloc&) {
     return KVARN_ERROR_MEMORY;
   }
+  if (recent_ != nullptr) KeepRecent(plane_, recent_, tile, index_, ExactTile(slot));
   slots_[slot] = SlotEntry{};
   entry.state = TileState::kSealed;
   entry.slot = 0;
@@ -270,8 +276,9 @@ kvarn_status PlaneView::Write(int64_t row, const float* x, const float* query, i
 }  // namespace
 
 kvarn_status WriteRow(const kvarn_plane& plane, void* memory, int64_t row, const float* x,
-                      const float* query, int n_query, size_t query_stride) {
-  return PlaneView(plane, memory).Write(row, x, query, n_query, query_stride);
+                      const float* query, int n_query, size_t query_stride, RecentHeader* recent,
+                      int64_t index) {
+  return PlaneView(plane, memory, recent, index).Write(row, x, query, n_query, query_stride);
 }
 
 kvarn_status ReadRows(const kvarn_plane& plane, const void* memory, int64_t row, int64_t n,

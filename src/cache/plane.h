@@ -98,8 +98,12 @@ namespace kvarn {
 
 kvarn_status MakePlane(const kvarn_plane_config& config, kvarn_plane* plane);
 
+struct RecentHeader;
+
+// `recent` may be null; else tiles that this write seals are kept in it, with `index`.
 kvarn_status WriteRow(const kvarn_plane& plane, void* memory, int64_t row, const float* x,
-                      const float* query, int n_query, size_t query_stride);
+                      const float* query, int n_query, size_t query_stride, RecentHeader* recent,
+                      int64_t index);
 kvarn_status ReadRows(const kvarn_plane& plane, const void* memory, int64_t row, int64_t n,
                       uint16_t* out, size_t out_stride);
 void ResetPlane(const kvarn_plane& plane, void* memory);

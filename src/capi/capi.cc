@@ -5,6 +5,7 @@
 
 #include "attention/plan.h"
 #include "cache/plane.h"
+#include "cache/recent.h"
 #include "codec/balance.h"
 #include "codec/record.h"
 #include "cpu/kernels.h"
@@ -144,11 +145,28 @@ size_t kvarn_plane_bytes(const kvarn_plane* plane) { return plane == nullptr ? 0
 
 kvarn_status kvarn_plane_write(const kvarn_plane* plane, void* memory, int64_t row, const float* x,
                                const float* query, int32_t n_query, size_t query_stride) {
+  return kvarn_plane_write_recent(plane, memory, row, x, query, n_query, query_stride, nullptr, 0);
+}
+
+size_t kvarn_recent_bytes(const kvarn_plane* plane, int32_t n_copies) {
+  return plane == nullptr || n_copies < 0 ? 0 : kvarn::RecentBytes(*plane, n_copies);
+}
+
+kvarn_status kvarn_recent_begin(const kvarn_plane* plane, void* recent, int32_t n_copies) {
+  if (plane == nullptr || recent == nullptr || n_copies < 0) return KVARN_ERROR_ARGUMENT;
+  *static_cast<kvarn::RecentHeader*>(recent) = {n_copies, 0, {}};
+  return KVARN_OK;
+}
+
+kvarn_status kvarn_plane_write_recent(const kvarn_plane* plane, void* memory, int64_t row,
+                                      const float* x, const float* query, int32_t n_query,
+                                      size_t query_stride, void* recent, int64_t index) {
   if (plane == nullptr || memory == nullptr || x == nullptr || !LegalRows(*plane, row, 1)) {
     return KVARN_ERROR_ARGUMENT;
   }
-  if (query != nullptr && n_query < 1) return KVARN_ERROR_ARGUMENT;
-  return kvarn::WriteRow(*plane, memory, row, x, query, n_query, query_stride);
+  if ((query != nullptr && n_query < 1) || index < 0) return KVARN_ERROR_ARGUMENT;
+  return kvarn::WriteRow(*plane, memory, row, x, query, n_query, query_stride,
+                         static_cast<kvarn::RecentHeader*>(recent), index);
 }
 
 kvarn_status kvarn_plane_read(const kvarn_plane* plane, const void* memory, int64_t row, int64_t n,

@@ -24,6 +24,7 @@ constexpr int kWidth = 8;
 #include "cpu/generic/code_dot_args-inl.h"
 #include "cpu/simd/code_dot_avx2-inl.h"
 #include "cpu/generic/attend-inl.h"
+#include "cpu/generic/attend_tiles-inl.h"
 // clang-format on
 
 constexpr Kernels kKernels = {"avx2", Rotate, ToHalf, ToFloat, EncodeKey, EncodeValue, Attend};

@@ -24,6 +24,7 @@ constexpr int kWidth = 16;
 #include "cpu/generic/code_dot_args-inl.h"
 #include "cpu/simd/code_dot_avx512-inl.h"
 #include "cpu/generic/attend-inl.h"
+#include "cpu/generic/attend_tiles-inl.h"
 // clang-format on
 
 constexpr Kernels kKernels = {"avx512", Rotate, ToHalf, ToFloat, EncodeKey, EncodeValue, Attend};

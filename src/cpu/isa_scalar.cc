@@ -20,6 +20,7 @@ constexpr int kWidth = 4;
 #include "cpu/generic/code_dot_args-inl.h"
 #include "cpu/simd/code_dot_scalar-inl.h"
 #include "cpu/generic/attend-inl.h"
+#include "cpu/generic/attend_tiles-inl.h"
 // clang-format on
 
 constexpr Kernels kKernels = {"scalar", Rotate, ToHalf, ToFloat, EncodeKey, EncodeValue, Attend};

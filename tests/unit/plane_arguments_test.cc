@@ -52,6 +52,16 @@ TEST(PlaneArguments, AreChecked) {
   EXPECT_EQ(kvarn_plane_write(p, memory, INT64_MAX, x.data(), nullptr, 0, 0), kArgument);
   EXPECT_EQ(kvarn_plane_write(p, memory, 0, x.data(), x.data(), 0, 128), kArgument);
   EXPECT_EQ(kvarn_plane_write(p, memory, 0, x.data(), x.data(), -1, 128), kArgument);
+  EXPECT_EQ(kvarn_recent_bytes(nullptr, 1), 0U);
+  EXPECT_EQ(kvarn_recent_bytes(p, -1), 0U);
+  EXPECT_EQ(kvarn_recent_bytes(p, 3) % 64, 0U);
+  Block recent(kvarn_recent_bytes(p, 1));
+  EXPECT_EQ(kvarn_recent_begin(nullptr, recent.data(), 1), kArgument);
+  EXPECT_EQ(kvarn_recent_begin(p, nullptr, 1), kArgument);
+  EXPECT_EQ(kvarn_recent_begin(p, recent.data(), -1), kArgument);
+  EXPECT_EQ(kvarn_recent_begin(p, recent.data(), 1), KVARN_OK);
+  EXPECT_EQ(kvarn_plane_write_recent(p, memory, 0, x.data(), nullptr, 0, 0, recent.data(), -1),
+            kArgument);
   EXPECT_EQ(kvarn_plane_reset(nullptr, memory), kArgument);
   EXPECT_EQ(kvarn_plane_reset(p, nullptr), kArgument);
   std::vector<uint16_t> out(32 * 128, 7);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention of one block of query rows over a range of tiles (docs/architecture.md section 5). The
-// inner products see raw codes: a, t, C fold into the weights and the epilogue. See vec-inl.h.
+// Steps of attention: one block of query rows against one representation of a tile
+// (docs/architecture.md section 5); attend_tiles-inl.h strings them together. The inner products
+// see raw codes: a, t, C fold into the weights and the epilogue. See vec-inl.h.
 
 // exp(x) for x <= 0; below -87 it is 0. Degree-6 polynomial after reduction by ln 2, relative error
 // below 3e-7.
@@ -45,6 +46,13 @@ struct AttendState {
   float slope[kQueryBlock];     // ALiBi
   int mask_row[kQueryBlock];    // row of `mask` that holds this row's mask
   bool visible[kQueryBlock];    // any column of the tile visible
+  int64_t index[kQueryBlock];   // of the token among those of the call
+};
+
+// Rows of the block that read one representation of a tile.
+struct RowSet {
+  bool has[kQueryBlock];
+  bool any;
 };
 
 struct QueryIndex {
@@ -81,6 +89,7 @@ static void LoadQueries(AttendState* s) {
     __builtin_memcpy(to, from, sizeof(float) * static_cast<size_t>(s->key_dim));
     for (int d = 0; d < s->key_dim; ++d) to[d] = to[d] * call.scale;
     for (int d = s->key_dim; d < s->key_stride; ++d) to[d] = 0.0F;
+    s->index[r] = static_cast<int64_t>(s->task->stream) * call.n_tokens + at.token;
     s->slope[r] = AlibiSlope(call.max_bias, call.n_heads, at.head);
     s->mask_row[r] = r;
     if (r > 0 && call.mask_heads == 1 && IndexOf(*s, r - 1).token == at.token) {
@@ -204,7 +213,8 @@ static void DotRecord(const AttendState& s, const uint8_t* codes, int bits,
 }
 
 // Raw scores of a sealed K tile: t (X0 + sum Q' code) + Cz.
-static void ScoreRecord(AttendState* s, const kvarn_plane& plane, const uint8_t* record) {
+static void ScoreRecord(AttendState* s, const RowSet& rows, const kvarn_plane& plane,
+                        const uint8_t* record) {
   const RecordLayout& layout = plane.record;
   const int bits = plane.config.format.bits;
   const bool balanced = plane.config.format.mode == KVARN_BALANCED;
@@ -242,6 +252,7 @@ static void ScoreRecord(AttendState* s, const kvarn_plane& plane, const uint8_t*
   }
   DotRecord(*s, record + layout.codes, bits, layout);
   for (int r = 0; r < s->rows; ++r) {
+    if (!rows.has[r]) continue;
     const float* dot = s->product + static_cast<int64_t>(r) * s->product_stride;
     float* out = s->score + static_cast<int64_t>(r) * kMaxGroup;
     const float inside = balanced ? -half * scale[r].sum * scale[r].scale : offset[r];
@@ -262,11 +273,11 @@ static void LoadExactTile(const AttendState& s, const uint16_t* exact, int group
   }
 }
 
-static void ScoreExact(AttendState* s, const uint16_t* exact, int group) {
+static void ScoreExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
   const int stride = s->key_stride;
   LoadExactTile(*s, exact, group, s->key_dim, stride);
   for (int r = 0; r < s->rows; ++r) {
-    if (!s->visible[r]) continue;
+    if (!rows.has[r]) continue;
     const float* q = s->query + static_cast<int64_t>(r) * stride;
     float* out = s->score + static_cast<int64_t>(r) * kMaxGroup;
     for (int g = 0; g < group; ++g) {
@@ -331,7 +342,7 @@ static void UpdateSoftmax(AttendState* s, int group) {
   }
 }
 
-// O += C (sum P' code + Pz) for a sealed V tile.
+// O += C (sum P' code + Pz) for a sealed V tile; rows without probabilities get nothing.
 static void AccumulateRecord(AttendState* s, const kvarn_plane& plane, const uint8_t* record) {
   const RecordLayout& layout = plane.record;
   const int group = plane.config.format.group;
@@ -368,11 +379,11 @@ static void AccumulateRecord(AttendState* s, const kvarn_plane& plane, const uin
   }
 }
 
-static void AccumulateExact(AttendState* s, const uint16_t* exact, int group) {
+static void AccumulateExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
   const int stride = s->value_stride;
   LoadExactTile(*s, exact, group, s->value_dim, stride);
   for (int r = 0; r < s->rows; ++r) {
-    if (!s->visible[r]) continue;
+    if (!rows.has[r]) continue;
     const float* p = s->score + static_cast<int64_t>(r) * kMaxGroup;
     float* out = s->task->partial.plain + static_cast<int64_t>(r) * stride;
     for (int d = 0; d < stride; d += kWidth) {
@@ -381,62 +392,6 @@ static void AccumulateExact(AttendState* s, const uint16_t* exact, int group) {
         sum = sum + p[g] * Load(s->tile + static_cast<int64_t>(g) * stride + d);
       }
       Store(out + d, sum);
-    }
-  }
-}
-
-static void Attend(const AttentionTask& task) {
-  const kvarn_attention& call = *task.call;
-  const kvarn_plane& keys = *call.key_plane;
-  const kvarn_plane& values = *call.value_plane;
-  const int group = keys.config.format.group;
-  AttendState s;
-  s.task = &task;
-  s.call = &call;
-  s.key_dim = keys.config.format.head_dim;
-  s.value_dim = values.config.format.head_dim;
-  s.key_stride = RowStride(s.key_dim);
-  s.value_stride = RowStride(s.value_dim);
-  s.rows = task.n_rows;
-  s.heads_per_kv = call.n_heads / call.n_kv_heads;
-  const AttentionScratch scratch = MakeAttentionScratch(s.key_dim, s.value_dim);
-  s.query = reinterpret_cast<float*>(task.scratch + scratch.query);
-  s.rotated = reinterpret_cast<float*>(task.scratch + scratch.rotated);
-  s.weights = reinterpret_cast<int8_t*>(task.scratch + scratch.weights);
-  s.score = reinterpret_cast<float*>(task.scratch + scratch.score);
-  s.mask = reinterpret_cast<float*>(task.scratch + scratch.mask);
-  s.product = reinterpret_cast<float*>(task.scratch + scratch.product);
-  s.tile = reinterpret_cast<float*>(task.scratch + scratch.tile);
-  s.weight_stride = scratch.weight_stride;
-  s.product_stride = scratch.product_stride;
-  s.rotated_valid = false;
-  LoadQueries(&s);
-  for (int r = 0; r < s.rows; ++r) {
-    task.partial.max[r] = kMinusInfinity;
-    task.partial.sum[r] = 0.0F;
-  }
-  const size_t bytes = sizeof(float) * static_cast<size_t>(s.rows * s.value_stride);
-  __builtin_memset(task.partial.rotated, 0, bytes);
-  __builtin_memset(task.partial.plain, 0, bytes);
-
-  const TileEntry* key_tiles = keys.Tiles(task.keys);
-  const TileEntry* value_tiles = values.Tiles(task.values);
-  for (int64_t tile = task.first_tile; tile < task.end_tile; ++tile) {
-    if (!LoadMask(&s, tile * group, group)) continue;
-    const TileEntry& key = key_tiles[tile];
-    if (key.state == TileState::kSealed) {
-      ScoreRecord(&s, keys, keys.Record(task.keys, tile));
-    } else if (key.state == TileState::kOpen) {
-      ScoreExact(&s, keys.ExactTile(task.keys, key.slot), group);
-    } else {  // never written: zeros
-      __builtin_memset(s.score, 0, sizeof(float) * static_cast<size_t>(s.rows * kMaxGroup));
-    }
-    UpdateSoftmax(&s, group);
-    const TileEntry& value = value_tiles[tile];
-    if (value.state == TileState::kSealed) {
-      AccumulateRecord(&s, values, values.Record(task.values, tile));
-    } else if (value.state == TileState::kOpen) {
-      AccumulateExact(&s, values.ExactTile(task.values, value.slot), group);
     }
   }
 }
