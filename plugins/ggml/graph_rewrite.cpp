@@ -115,6 +115,33 @@ bool GraphRewrite::PlanWorkspaces() {
   return true;
 }
 
+// Lets attention read tiles as each of its tokens would have found them, had they come one by one.
+void GraphRewrite::PlanCopies() {
+  copies_.Clear();
+  for (int step = 0; step < static_cast<int>(changes_.size()); ++step) {
+    const Change& change = changes_[static_cast<size_t>(step)];
+    if (change.kind == Kind::kSetRows) {
+      SetRowsJob* job = &set_rows_[change.index];
+      for (int i = 0; i < job->n_parts; ++i) {
+        job->parts[i].write = copies_.Write(job->parts[i].kv, job->parts[i].rows->ne[1], step);
+      }
+    } else if (change.kind == Kind::kAttention) {
+      AttentionJob* job = &attention_[change.index];
+      job->key_write = copies_.Read(job->keys, job->key_tokens, step);
+      job->value_write = copies_.Read(job->values, job->value_tokens, step);
+    } else if (change.kind == Kind::kGeneric) {
+      if (const KvTensor* written = FindKv(change.node)) copies_.Forget(written);
+    }
+  }
+  copies_.Place();
+  for (SetRowsJob& job : set_rows_) {
+    for (SetRowsPart& part : job.parts) part.copies = copies_.Block(part.write);
+  }
+  for (AttentionJob& job : attention_) {
+    UseCopies(copies_.Block(job.key_write), copies_.Block(job.value_write), &job.call);
+  }
+}
+
 // Looks once at where the caches lie: layers that are not offloaded, or -nkvo, pass us by silently.
 bool GraphRewrite::CheckPlacement(const GraphNodes& graph) {
   int ours = 0, others = 0;
@@ -168,6 +195,7 @@ bool GraphRewrite::Plan(ggml_cgraph* cgraph, int n_threads) {
     }
     if (!PlanNode(graph, i, n_threads)) return false;
   }
+  PlanCopies();
   return PlanWorkspaces();
 }
 

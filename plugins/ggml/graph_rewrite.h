@@ -40,6 +40,7 @@ class GraphRewrite {
 
   bool PlanNode(const GraphNodes& graph, int index, int n_threads);
   bool PlanWorkspaces();
+  void PlanCopies();
   bool CheckPlacement(const GraphNodes& graph);
   void Add(ggml_tensor* node, Kind kind, size_t index);
 
@@ -51,6 +52,7 @@ class GraphRewrite {
   std::vector<AttentionJob> attention_;
   std::vector<GenericJob> generic_;
   std::vector<AttentionJob*> own_workspace_;  // begun before the graph runs
+  RecentCopies copies_;
 
   struct FreeDeleter {
     void operator()(void* memory) const;

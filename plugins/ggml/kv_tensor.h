@@ -41,6 +41,7 @@ class KvTensor {
   }
   int32_t head_dim() const { return head_dim_; }  // 0: not known yet
   int32_t n_heads() const { return static_cast<int32_t>(n_embd_ / head_dim_); }
+  int32_t group() const { return format_.preset.group; }
   const kvarn_plane* plane() const { return plane_; }
   size_t head_stride() const { return plane_bytes_; }
   size_t stream_stride() const { return plane_bytes_ * static_cast<size_t>(n_heads()); }

@@ -24,7 +24,8 @@ int64_t FirstStream(const ggml_tensor* view, const KvTensor& kv) {
   return stream + view->ne[3] <= kv.n_streams() ? stream : -1;
 }
 
-bool FillPlanes(const ggml_tensor* node, kvarn_attention* call) {
+bool FillPlanes(const ggml_tensor* node, AttentionJob* job) {
+  kvarn_attention* call = &job->call;
   const ggml_tensor* k = node->src[1];
   const ggml_tensor* v = node->src[2];
   const KvTensor* keys = FindKv(k);
@@ -47,6 +48,10 @@ bool FillPlanes(const ggml_tensor* node, kvarn_attention* call) {
   call->value_stream_stride = values->stream_stride();
   call->n_kv_heads = keys->n_heads();
   call->n_rows = k->ne[1];
+  job->keys = keys;
+  job->values = values;
+  job->key_tokens.first_stream = key_stream;
+  job->value_tokens.first_stream = value_stream;
   return true;
 }
 
@@ -107,7 +112,11 @@ void LearnHeadDim(const ggml_tensor* op) {
 bool PlanAttention(const ggml_tensor* node, int n_threads, AttentionJob* job) {
   *job = {};
   kvarn_attention* call = &job->call;
-  if (!FillPlanes(node, call) || !FillQuery(node, call) || !FillMask(node, call)) return false;
+  if (!FillPlanes(node, job) || !FillQuery(node, call) || !FillMask(node, call)) return false;
+  for (TokenShape* tokens : {&job->key_tokens, &job->value_tokens}) {
+    tokens->n_streams = call->n_streams;
+    tokens->n_tokens = call->n_tokens;
+  }
   std::memcpy(&call->scale, &node->op_params[0], sizeof(float));
   std::memcpy(&call->max_bias, &node->op_params[1], sizeof(float));
   std::memcpy(&call->softcap, &node->op_params[2], sizeof(float));
@@ -115,6 +124,15 @@ bool PlanAttention(const ggml_tensor* node, int n_threads, AttentionJob* job) {
   job->n_shares = n_threads;
   job->workspace_bytes = kvarn_attention_workspace_bytes(call, n_threads);
   return job->workspace_bytes != 0;
+}
+
+void UseCopies(const RecentBlock& keys, const RecentBlock& values, kvarn_attention* call) {
+  call->key_recent = keys.memory;
+  call->key_recent_head_stride = keys.head_stride;
+  call->key_recent_stream_stride = keys.stream_stride;
+  call->value_recent = values.memory;
+  call->value_recent_head_stride = values.head_stride;
+  call->value_recent_stream_stride = values.stream_stride;
 }
 
 kvarn_status BeginAttention(AttentionJob* job) {

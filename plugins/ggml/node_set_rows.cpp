@@ -18,7 +18,7 @@ bool FillPart(const GraphNodes& graph, int index, SetRowsPart* part) {
     kv->EnsureLayout();
   }
   if (kv->plane() == nullptr) return false;
-  *part = {node, kv, rows, indices, nullptr};
+  *part = {node, kv, rows, indices, nullptr, -1, {}};
   return true;
 }
 
@@ -59,6 +59,14 @@ kvarn_status WritePlane(const SetRowsPart& part, int64_t stream, int32_t head) {
   uint8_t* memory = kv.PlaneMemory(stream, head);
   const auto* rows = static_cast<const uint8_t*>(part.rows->data) +
                      static_cast<size_t>(head) * static_cast<size_t>(kv.head_dim()) * sizeof(float);
+  const RecentBlock& copies = part.copies;
+  const int64_t place = stream - copies.tokens.first_stream;  // among the streams of the queries
+  uint8_t* recent = nullptr;
+  if (copies.memory != nullptr && place >= 0 && place < copies.tokens.n_streams) {
+    recent = copies.memory + static_cast<size_t>(place) * copies.stream_stride +
+             static_cast<size_t>(head) * copies.head_stride;
+    kvarn_recent_begin(kv.plane(), recent, copies.n_copies);
+  }
   const ggml_tensor* query = part.query;
   const int32_t n_query = query == nullptr ? 0 : static_cast<int32_t>(query->ne[2]) / kv.n_heads();
   for (int64_t i = 0; i < part.rows->ne[1]; ++i) {
@@ -72,10 +80,13 @@ kvarn_status WritePlane(const SetRowsPart& part, int64_t stream, int32_t head) {
       q = static_cast<const uint8_t*>(query->data) + token * query->nb[1] +
           static_cast<size_t>(head * n_query) * query->nb[2] + slot * query->nb[3];
     }
-    const kvarn_status status = kvarn_plane_write(
+    // Copies are of use only to the queries of the same stream.
+    const bool keep = recent != nullptr && i / copies.tokens.n_tokens == place;
+    const kvarn_status status = kvarn_plane_write_recent(
         kv.plane(), memory, global_row % kv.n_rows(),
         reinterpret_cast<const float*>(rows + static_cast<size_t>(i) * part.rows->nb[1]),
-        reinterpret_cast<const float*>(q), n_query, query == nullptr ? 0 : query->nb[2]);
+        reinterpret_cast<const float*>(q), n_query, query == nullptr ? 0 : query->nb[2],
+        keep ? recent : nullptr, i);
     if (status != KVARN_OK) return status;
   }
   return KVARN_OK;

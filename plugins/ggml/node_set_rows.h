@@ -17,6 +17,8 @@ struct SetRowsPart {
   const ggml_tensor* rows = nullptr;     // F32 [E, n]
   const ggml_tensor* indices = nullptr;  // I64 or I32 [n]: stream * n_rows + row
   const ggml_tensor* query = nullptr;    // F32 [D, T, heads, S], T * S = n, or null (V, or unknown)
+  int write = -1;                        // of RecentCopies
+  RecentBlock copies;
 };
 
 struct SetRowsJob {
