@@ -41,6 +41,12 @@ def smollm2() -> Path:
 
 
 @pytest.fixture(scope="session")
+def smollm2_f32(llama_bin: Callable[[str], Path]) -> Path:
+    """The same in F32, for tests that compare answers from differently grouped calls."""
+    return models.get_f32(models.SMOLLM2, llama_bin("llama-quantize"))
+
+
+@pytest.fixture(scope="session")
 def gemma3() -> Path:
     """Gemma 3 270M: sliding-window layers, one KV head of 256 dimensions."""
     return models.get(models.GEMMA3)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """llama-server with four slots: answers must not depend on what else runs, nor on a slot's history.
 
-Each request is asked alone and then together with seven others. The greedy answers may part where
-two tokens are close. With fp16 that happens because batching changes the last bits of the host's
-sums. With kvarn the host's batches also decide how much of a prompt is stored before its attention
-runs, and so which queries see a tile exact or sealed; and in one unified stream the tiles mix the
-sequences. Both are rounding errors, small with 8 bits: so that is what is compared with fp16. A
-slot that saw rows of another, or stale ones, would part at gaps of several units.
+Each request is asked alone and then together with seven others. The model is in F32, so that the
+host itself adds next to no noise: with weights in Q4_1 its matrix products round activations to 8
+bits, and then batching alone changes answers even with fp16 caches. The greedy answers may part
+only where two tokens are close: what is left is rounding of sums and, with a unified stream, that
+tiles mix the sequences, so that others share a tile's scales. That is a rounding error too, small
+with 8 bits. A slot that saw rows of another, or stale ones, would part at gaps of several units.
 """
 
 import random
@@ -20,9 +20,8 @@ from kvarn_dev.server import Server, first_gap, serve
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 DEVICE = "kvarn_k8v8_g128"
-# Differences of the two best logits at which answers may part. The fp16 control shows up to 0.35.
-NEAR_TIE = 0.4
-SAME_ROWS = 0.2  # the same stored rows, read again
+FAVOURITE = "kvarn_k4v2_g128"
+NEAR_TIE = 0.05  # difference of the two best logits where an answer may part
 
 
 def settings(plugin_path: Path) -> dict[str, str]:
@@ -47,41 +46,44 @@ def gaps_of(server: Server) -> list[float]:
     with ThreadPoolExecutor(len(texts)) as pool:
         together = list(pool.map(server.complete, texts))
     found = [first_gap(*pair) for pair in zip(alone, together, strict=True)]
-    return [gap for gap in found if gap is not None]
+    return [round(gap, 4) for gap in found if gap is not None]
 
 
 @pytest.fixture(scope="module")
-def control(llama_bin, smollm2, tmp_path_factory) -> dict[str, list[float]]:
+def control(llama_bin, smollm2_f32, tmp_path_factory) -> list[float]:
     """The same with the stock fp16 cache: how often batching alone changes an answer."""
     log = tmp_path_factory.mktemp("control") / "server.log"
     args = ["-c", 4096, "--no-kv-unified", "--device", "none"]
-    with serve(llama_bin("llama-server"), smollm2, log, args, {}) as server:
+    with serve(llama_bin("llama-server"), smollm2_f32, log, args, {}) as server:
         return gaps_of(server)
 
 
-@pytest.mark.parametrize("streams", ["separate", "unified"])
+@pytest.mark.parametrize(
+    ("device", "streams"),
+    [(DEVICE, "separate"), (DEVICE, "unified"), (FAVOURITE, "separate")],
+)
 def test_eight_requests_at_once(
-    streams, llama_bin, plugin_path, smollm2, control, tmp_path, record_property
+    device, streams, llama_bin, plugin_path, smollm2_f32, control, tmp_path, record_property
 ):
     unified = "--kv-unified" if streams == "unified" else "--no-kv-unified"
-    args = ["-c", 4096, unified, "--device", DEVICE]
+    args = ["-c", 4096, unified, "--device", device]
     log = tmp_path / "server.log"
-    with serve(llama_bin("llama-server"), smollm2, log, args, settings(plugin_path)) as server:
+    with serve(llama_bin("llama-server"), smollm2_f32, log, args, settings(plugin_path)) as server:
         gaps = gaps_of(server)
-    print(f"{streams}: {len(gaps)} of 8 answers part, gaps {[round(gap, 3) for gap in gaps]};")
-    print(f"fp16 control: {len(control)} of 8, gaps {[round(gap, 3) for gap in control]}")
+    print(f"{device}, {streams}: {len(gaps)} of 8 answers part, gaps {gaps};")
+    print(f"fp16 control: {len(control)} of 8, gaps {control}")
     record_property("partings", len(gaps))
-    assert all(gap < NEAR_TIE for gap in gaps)
+    assert all(gap < NEAR_TIE for gap in [*gaps, *control])
     sealed, generic = re.findall(r"tiles sealed (\d+) .*generic nodes (\d+)", log.read_text())[-1]
     assert int(sealed) > 0 and int(generic) == 0
 
 
-def test_slot_survives_save_and_restore(llama_bin, plugin_path, smollm2, tmp_path):
+def test_slot_survives_save_and_restore(llama_bin, plugin_path, smollm2_f32, tmp_path):
     """A saved slot continues as the original did, in a server whose slot held something else."""
     first, other = prompts()[:2]
     args = ["-c", 4096, "--no-kv-unified", "--device", DEVICE, "--slot-save-path", tmp_path]
     log = tmp_path / "server.log"
-    with serve(llama_bin("llama-server"), smollm2, log, args, settings(plugin_path)) as server:
+    with serve(llama_bin("llama-server"), smollm2_f32, log, args, settings(plugin_path)) as server:
         server.complete(first, slot=0, cache_prompt=True)
         warm = server.complete(first, slot=0, cache_prompt=True)
         server.post("/slots/0?action=save", {"filename": "slot.bin"})
@@ -91,15 +93,15 @@ def test_slot_survives_save_and_restore(llama_bin, plugin_path, smollm2, tmp_pat
     assert restored["n_restored"] > 256
     assert again["timings"]["cache_n"] > 256, "the restored rows were not used"
     gap = first_gap(warm, again)
-    assert gap is None or gap < SAME_ROWS
+    assert gap is None or gap < NEAR_TIE
 
 
-def test_sequence_copied_to_another_stream(llama_bin, plugin_path, smollm2, tmp_path):
+def test_sequence_copied_to_another_stream(llama_bin, plugin_path, smollm2_f32, tmp_path):
     """Two answers to one prompt: the server evaluates it once and copies the stream."""
     args = ["-c", 4096, "--no-kv-unified", "--device", DEVICE]
     log = tmp_path / "server.log"
-    with serve(llama_bin("llama-server"), smollm2, log, args, settings(plugin_path)) as server:
+    with serve(llama_bin("llama-server"), smollm2_f32, log, args, settings(plugin_path)) as server:
         answers = server.complete(prompts()[0], n_cmpl=2)
     assert "copying KV buffer: stream" in log.read_text()
     gap = first_gap(*answers)
-    assert gap is None or gap < SAME_ROWS
+    assert gap is None or gap < NEAR_TIE

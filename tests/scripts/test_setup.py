@@ -74,7 +74,7 @@ def test_interrupted_stock_build_is_resumed_and_never_used(tmp_path, monkeypatch
     monkeypatch.setattr(llama, "CACHE", tmp_path)
     monkeypatch.setattr(llama, "exclusive", lambda _: llama.step("lock"))
     monkeypatch.setattr(llama, "fetch", lambda _: tmp_path / "archive")
-    monkeypatch.setattr(llama, "_unpack", lambda _, source: source.mkdir(parents=True))
+    monkeypatch.setattr(llama, "_unpack", lambda _, prefix, source: source.mkdir(parents=True))
     ran = []
 
     def fake_run(command):
@@ -87,7 +87,8 @@ def test_interrupted_stock_build_is_resumed_and_never_used(tmp_path, monkeypatch
             raise KeyboardInterrupt
         else:
             (build / "bin").mkdir()
-            (build / "bin" / "llama-cli").touch()
+            for name in (*llama.TARGETS, *llama.TEST_TARGETS):
+                (build / "bin" / name).touch()
 
     monkeypatch.setattr(llama, "run", fake_run)
     with pytest.raises(KeyboardInterrupt):
@@ -97,6 +98,34 @@ def test_interrupted_stock_build_is_resumed_and_never_used(tmp_path, monkeypatch
     assert (result / "bin" / "llama-cli").exists()
     assert not list(tmp_path.glob("*.partial"))
     assert llama.get() == result and len(ran) == 3
+
+
+def test_stock_build_that_lacks_a_tool_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.delenv("LLAMA_CPP_DIR", raising=False)
+    monkeypatch.setattr(llama, "CACHE", tmp_path)
+    made = []
+    monkeypatch.setattr(llama, "_build", lambda target: made.append(target))
+    old = llama.get()
+    (old / "bin").mkdir(parents=True)
+    for name in llama.TARGETS:
+        (old / "bin" / name).touch()
+    llama.get()
+    for name in llama.TEST_TARGETS:
+        (old / "bin" / name).touch()
+    assert llama.get() == old and made == [old, old]
+
+
+def test_f32_model_gets_its_name_when_complete(split_model, monkeypatch):
+    def fake_run(command):
+        _, _, source, target, kind = command.argv
+        assert source.read_bytes() == CONTENT and kind == "F32"
+        target.write_bytes(b"F32")
+        assert not (models.MODELS / "m.F32.gguf").exists()
+
+    monkeypatch.setattr(models, "run", fake_run)
+    assert models.get_f32(split_model, "llama-quantize").read_bytes() == b"F32"
+    assert models.get_f32(split_model, "llama-quantize") == models.MODELS / "m.F32.gguf"
+    assert not list(models.MODELS.glob("*.partial"))
 
 
 def test_kvarn_needs_the_full_path_and_all_layers():

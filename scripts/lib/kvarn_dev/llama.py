@@ -17,6 +17,7 @@ from .ui import step
 
 VERSION = "0.5.0"
 TARGETS = ("llama-completion", "llama-bench", "llama-perplexity", "llama-server", "llama-cli")
+TEST_TARGETS = ("llama-quantize",)  # of the host tests; a build of the user's own may lack them
 
 # llama.cpp 0.5.0 with ggml 0.25.3 is vendored in this source distribution.
 SOURCE = Package(
@@ -26,7 +27,9 @@ SOURCE = Package(
     sha256="832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
     source=True,
 )
-_PREFIX = "llama_cpp_python-0.3.36/vendor/llama.cpp/"
+_ROOT = "llama_cpp_python-0.3.36/"
+_CPP = _ROOT + "vendor/llama.cpp/"
+_PYTHON = _ROOT + "llama_cpp/"
 
 _OPTIONS = (
     "-DCMAKE_BUILD_TYPE=Release",
@@ -46,8 +49,7 @@ def get() -> Path:
     own = os.environ.get("LLAMA_CPP_DIR")
     if own:
         folder = Path(own).expanduser().resolve()
-        missing = [name for name in TARGETS if not (folder / "bin" / name).exists()]
-        if missing:
+        if missing := _missing(folder, TARGETS):
             raise StepError(
                 f"LLAMA_CPP_DIR={own} lacks bin/{', bin/'.join(missing)}.\n"
                 "What to do: name the build folder of llama.cpp, or unset LLAMA_CPP_DIR."
@@ -55,9 +57,19 @@ def get() -> Path:
         return folder
     target = CACHE / f"llama.cpp-{VERSION}-{_cpu_id()}"
     with exclusive("llama.cpp"):
-        if not target.exists():
+        if _missing(target, TARGETS + TEST_TARGETS):
             _build(target)
     return target
+
+
+def unpack_python(folder: Path) -> None:
+    """Makes `folder` the package llama_cpp as if installed with the stock libraries in its lib."""
+    _unpack(fetch(SOURCE), _PYTHON, folder)
+    (folder / "lib").symlink_to(get() / "bin")
+
+
+def _missing(folder: Path, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not (folder / "bin" / name).exists()]
 
 
 def _cpu_id() -> str:
@@ -72,7 +84,7 @@ def _build(target: Path) -> None:
     work = target.with_name(target.name + ".partial")
     source = work / "src"
     if not source.exists():
-        _unpack(fetch(SOURCE), source)
+        _unpack(fetch(SOURCE), _CPP, source)
     build = work / "build"
     if not (build / "build.ninja").exists():
         run(
@@ -87,7 +99,7 @@ def _build(target: Path) -> None:
         Command(
             title=f"Building stock llama.cpp {VERSION} (once, about 7 minutes on 2 cores)",
             log="llama-build",
-            argv=["cmake", "--build", build, "--target", *TARGETS],
+            argv=["cmake", "--build", build, "--target", *TARGETS, *TEST_TARGETS],
             advice=f"start again to resume; if it fails at the same place delete {work}",
             counter=NINJA,
         )
@@ -104,14 +116,15 @@ def _replacing(target: Path) -> Iterator[Path]:
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     yield fresh
+    shutil.rmtree(target, ignore_errors=True)  # an older one that lacks something
     os.replace(fresh, target)
 
 
-def _unpack(archive: Path, source: Path) -> None:
+def _unpack(archive: Path, prefix: str, source: Path) -> None:
     with step("Unpacking llama.cpp"), _replacing(source) as fresh, tarfile.open(archive) as tar:
         members = []
         for member in tar:
-            if member.name.startswith(_PREFIX):
-                member.name = member.name.removeprefix(_PREFIX)
+            if member.name.startswith(prefix):
+                member.name = member.name.removeprefix(prefix)
                 members.append(member)
         tar.extractall(fresh, members)  # safe: the archive is pinned by its checksum

@@ -7,7 +7,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from .command import StepError
+from .command import Command, StepError, run
 from .downloads import Package, fetch, sha256_of
 from .paths import MODELS
 from .ui import step
@@ -75,6 +75,28 @@ def get(model: Model) -> Path:
         if sha256_of(partial) != model.sha256:
             raise StepError(f"{model.file} is damaged.\nWhat to do: delete {MODELS.parent}/dl.")
         os.replace(partial, target)
+    return target
+
+
+def get_f32(model: Model, quantize: Path) -> Path:
+    """The same model with weights in F32, made by llama.cpp's own llama-quantize.
+
+    Its matrix products then do not round activations to 8 bits, so that answers do not depend on
+    what else is in a batch.
+    """
+    target = MODELS / f"{Path(model.file).stem}.F32.gguf"
+    if target.exists():
+        return target
+    partial = target.with_suffix(".partial")
+    run(
+        Command(
+            title=f"Dequantising {model.file}",
+            log="dequantise",
+            argv=[quantize, "--allow-requantize", get(model), partial, "F32"],
+            advice=f"check that {MODELS} has room for 600 MB",
+        )
+    )
+    os.replace(partial, target)
     return target
 
 
