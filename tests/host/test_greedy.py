@@ -8,8 +8,8 @@ from kvarn_dev.server import Server, first_gap, serve
 DATA = Path(__file__).resolve().parents[2] / "data"
 N_PREDICT = 20
 # Difference of fp16's two best logits where an answer may part. A mean divergence of .006
-# (docs/quality.md) is half the variance of the logits' errors: 0.11 each, 0.15 for the difference of
-# two of them, and twice that for the largest of the few partings.
+# (docs/quality.md) is half the variance of the logits' errors: 0.11 each, 0.15 for the difference
+# of two of them, and twice that for the largest of the few partings.
 NEAR_TIE = 0.3
 
 
