@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Level "avx2": AVX2, FMA and F16C.
+#include <utility>
+
 #include "attention/task.h"
 #include "codec/balance.h"
 #include "cpu/kernels.h"

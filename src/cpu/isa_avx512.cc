@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Level "avx512": AVX-512 F/BW/DQ/VL with VNNI.
+#include <utility>
+
 #include "attention/task.h"
 #include "codec/balance.h"
 #include "cpu/kernels.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Level "scalar": plain C++ (the compiler's baseline instruction set).
+#include <utility>
+
 #include "attention/task.h"
 #include "codec/balance.h"
 #include "cpu/kernels.h"

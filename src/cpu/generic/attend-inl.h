@@ -273,6 +273,14 @@ static void LoadExactTile(const AttendState& s, const uint16_t* exact, int group
   }
 }
 
+// Sums of neighbours: lanes 2i and 2i + 1 of a, then of b.
+template <int... kLane>
+KVARN_INLINE Vf AddNeighbours(Vf a, Vf b, std::integer_sequence<int, kLane...>) {
+  return __builtin_shufflevector(a, b, (2 * kLane)...) +
+         __builtin_shufflevector(a, b, (2 * kLane + 1)...);
+}
+
+// Scores of kWidth columns at a time, whose sums over lanes are then formed together.
 static void ScoreExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
   const int stride = s->key_stride;
   LoadExactTile(*s, exact, group, s->key_dim, stride);
@@ -280,13 +288,22 @@ static void ScoreExact(AttendState* s, const RowSet& rows, const uint16_t* exact
     if (!rows.has[r]) continue;
     const float* q = s->query + static_cast<int64_t>(r) * stride;
     float* out = s->score + static_cast<int64_t>(r) * kMaxGroup;
-    for (int g = 0; g < group; ++g) {
+    for (int g = 0; g < group; g += kWidth) {
       const float* k = s->tile + static_cast<int64_t>(g) * stride;
-      Vf sum = Splat(0.0F);
-      for (int d = 0; d < stride; d += kWidth) sum = sum + Load(q + d) * Load(k + d);
-      float total = 0.0F;
-      for (int i = 0; i < kWidth; ++i) total = total + sum[i];
-      out[g] = total;
+      Vf sum[kWidth] = {};
+      for (int d = 0; d < stride; d += kWidth) {
+        const Vf at = Load(q + d);
+        for (int i = 0; i < kWidth; ++i) {
+          sum[i] = sum[i] + at * Load(k + static_cast<int64_t>(i) * stride + d);
+        }
+      }
+      for (int n = kWidth; n > 1; n /= 2) {
+        for (int i = 0; i < n / 2; ++i) {
+          sum[i] =
+              AddNeighbours(sum[2 * i], sum[2 * i + 1], std::make_integer_sequence<int, kWidth>());
+        }
+      }
+      Store(out + g, sum[0]);
     }
   }
 }
@@ -380,18 +397,21 @@ static void AccumulateRecord(AttendState* s, const kvarn_plane& plane, const uin
 }
 
 static void AccumulateExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
+  constexpr int kParts = kRowAlign / kWidth;  // sums in flight: each waits for its last addition
   const int stride = s->value_stride;
   LoadExactTile(*s, exact, group, s->value_dim, stride);
   for (int r = 0; r < s->rows; ++r) {
     if (!rows.has[r]) continue;
     const float* p = s->score + static_cast<int64_t>(r) * kMaxGroup;
     float* out = s->task->partial.plain + static_cast<int64_t>(r) * stride;
-    for (int d = 0; d < stride; d += kWidth) {
-      Vf sum = Load(out + d);
+    for (int d = 0; d < stride; d += kRowAlign) {
+      Vf sum[kParts];
+      for (int i = 0; i < kParts; ++i) sum[i] = Load(out + d + i * kWidth);
       for (int g = 0; g < group; ++g) {
-        sum = sum + p[g] * Load(s->tile + static_cast<int64_t>(g) * stride + d);
+        const float* v = s->tile + static_cast<int64_t>(g) * stride + d;
+        for (int i = 0; i < kParts; ++i) sum[i] = sum[i] + p[g] * Load(v + i * kWidth);
       }
-      Store(out + d, sum);
+      for (int i = 0; i < kParts; ++i) Store(out + d + i * kWidth, sum[i]);
     }
   }
 }
