@@ -78,6 +78,22 @@ def test_perplexity_of_2048_tokens(model, cache, limit, perplexity):
     assert 0.98 < ratio < limit
 
 
+def test_batches_do_not_matter(run_llama, smollm2_f32):
+    """Perplexity at 2 bits with batches of half a tile and of eight tiles. In F32, where the host's
+    own sums add 1e-4 at most; reading the tiles of a batch as records would add 10 % and more."""
+    args = ["-m", smollm2_f32, "-f", DATA / "perplexity.txt", "-c", "1024", "-b", "1024"]
+    args += ["--chunks", "1", "-fa", "on"]
+    seen = []
+    for batch in (64, 1024):
+        env = {"KVARN_SLIDING": "on"}
+        run = run_llama(
+            "llama-perplexity", *args, "-ub", str(batch), cache="kvarn_k2v2_g128", env=env
+        )
+        seen.append(float(re.search(r"PPL = ([\d.]+)", run.stdout + run.stderr).group(1)))
+    print(f"perplexity with -ub 64 and 1024: {seen}")
+    assert abs(seen[0] / seen[1] - 1) < 1e-3
+
+
 @pytest.mark.parametrize(("context", "limit"), [(8192, 0.30), (32768, 0.25)])
 def test_memory(context, limit, run_llama, smollm2):
     args = ["-m", smollm2, "-p", "Hello", "-n", "1", "-c", str(context), "-fa", "on"]
