@@ -12,66 +12,19 @@
 #include <random>
 #include <vector>
 
+#include "device_array.h"
 #include "kvarn/kvarn.h"
 #include "kvarn/kvarn_cuda.h"
+#include "sixteen_bit.h"
 
 namespace {
 
+using kvarn_cuda_test::Check;
+using kvarn_cuda_test::DeviceArray;
+using kvarn_cuda_test::ToBits;
+using kvarn_cuda_test::ToFloat;
+
 constexpr int kSkip = 77;  // ctest: skipped
-
-void Check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::printf("%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
-
-template <typename T>
-class DeviceArray {
- public:
-  explicit DeviceArray(size_t count) : count_(count) {
-    Check(cudaMalloc(&data_, count * sizeof(T)), "cudaMalloc");
-  }
-  ~DeviceArray() { cudaFree(data_); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  T* get() { return static_cast<T*>(data_); }
-  void Upload(const std::vector<T>& host) {
-    Check(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice), "upload");
-  }
-  std::vector<T> Download() {
-    std::vector<T> host(count_);
-    Check(cudaMemcpy(host.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost), "download");
-    return host;
-  }
-
- private:
-  void* data_ = nullptr;
-  size_t count_;
-};
-
-uint16_t ToBits(float value, kvarn_dtype dtype) {
-  if (dtype == KVARN_BF16) {
-    uint32_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(bits));
-    return static_cast<uint16_t>(bits >> 16);  // truncation is as good as any for test data
-  }
-  const auto half = static_cast<_Float16>(value);
-  uint16_t bits = 0;
-  std::memcpy(&bits, &half, sizeof(bits));
-  return bits;
-}
-
-float ToFloat(uint16_t bits, kvarn_dtype dtype) {
-  if (dtype == KVARN_BF16) {
-    const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-    float value = 0;
-    std::memcpy(&value, &wide, sizeof(value));
-    return value;
-  }
-  _Float16 half = 0;
-  std::memcpy(&half, &bits, sizeof(half));
-  return static_cast<float>(half);
-}
 
 struct Case {
   kvarn_format format;

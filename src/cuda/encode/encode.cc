@@ -3,45 +3,11 @@
 // Host side of the encode kernels.
 #include <cuda_runtime_api.h>
 
-#include <array>
-#include <mutex>
-
 #include "codec/rotation.h"
+#include "cuda/common/small_matrix.h"
 #include "cuda/encode/params.h"
 
 namespace kvarn::cuda {
-namespace {
-
-constexpr int kMaxCudaHeadDim = 256;
-constexpr int kMaxDevices = 64;
-
-// The small Hadamard matrix of a head dim on the current device. Uploaded once and kept, because
-// captured graphs refer to it. Null without a matrix; `ok` false if the upload failed.
-const int8_t* SmallMatrix(const Rotation& rotation, bool* ok) {
-  static std::mutex mutex;
-  static std::array<std::array<int8_t*, kMaxCudaHeadDim / 8 + 1>, kMaxDevices> uploaded = {};
-  *ok = true;
-  if (rotation.small == nullptr) return nullptr;
-  int device = 0;
-  *ok = cudaGetDevice(&device) == cudaSuccess && device < kMaxDevices;
-  if (!*ok) return nullptr;
-  const std::lock_guard<std::mutex> lock(mutex);
-  int8_t*& matrix =
-      uploaded[static_cast<size_t>(device)][static_cast<size_t>(rotation.head_dim / 8)];
-  if (matrix != nullptr) return matrix;
-  const auto bytes = static_cast<size_t>(rotation.small_dim * rotation.small_dim);
-  void* memory = nullptr;
-  *ok = cudaMalloc(&memory, bytes) == cudaSuccess &&
-        cudaMemcpy(memory, rotation.small, bytes, cudaMemcpyHostToDevice) == cudaSuccess;
-  if (!*ok) {
-    cudaFree(memory);
-    return nullptr;
-  }
-  matrix = static_cast<int8_t*>(memory);
-  return matrix;
-}
-
-}  // namespace
 
 kvarn_status Encode(const kvarn_format& format, kvarn_dtype dtype, const kvarn_cuda_tile* tiles,
                     int n_tiles, kvarn_counts* counts, void* stream) {

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The exact rows of a warp: the next rows are loaded while these are worked on.
+#pragma once
+
+#include "cuda/attention/partial.cuh"
+#include "cuda/attention/unit_cursor.cuh"
+
+namespace kvarn::cuda {
+
+// Where the rows of an exact unit lie.
+struct ExactUnit {
+  int position;
+  int n_rows;
+  int64_t row;
+};
+__device__ __forceinline__ ExactUnit ExactUnitAt(const DecodeParams& p, const DecodePiece& piece,
+                                                 int unit) {
+  const bool sink = unit < piece.sink_units;
+  const int after = (unit - piece.sink_units) * kExactUnitRows;
+  int in_ring = piece.ring_first + after;
+  if (in_ring >= p.call.ring_rows) in_ring -= p.call.ring_rows;
+  ExactUnit u;
+  u.position = sink ? unit * kExactUnitRows : piece.first_position + after;
+  u.n_rows = min(kExactUnitRows, piece.length - u.position);
+  u.row = sink ? piece.sink_row + u.position : piece.ring_row + in_ring;
+  return u;
+}
+
+template <typename Shape, bool kGeneral>
+__device__ __forceinline__ void AttendExact(const DecodeParams& p, unsigned char* memory, int warp,
+                                            int lane) {
+  using State = PieceState<Shape>;
+  auto* operand = reinterpret_cast<uint2*>(memory + Shape::kQueryAt);
+  UnitCursor at(p, kExactUnits, warp, lane);
+  const bool bf16 = p.call.dtype == KVARN_BF16;
+  State state;
+  while (!at.Done()) {
+    const int piece_index = at.piece();
+    const DecodePiece piece = p.pieces[piece_index];
+    state.Reset();
+    const auto rules =
+        RulesOf<State::kColumns>(p, piece.sequence, piece.length, at.kv_head(), lane);
+    LoadQueries<Shape>(p, piece.sequence, at.kv_head(), operand, lane);
+    const unsigned char* keys = static_cast<const unsigned char*>(p.call.exact_keys) +
+                                at.kv_head() * p.call.exact_key_head_stride;
+    const unsigned char* values = static_cast<const unsigned char*>(p.call.exact_values) +
+                                  at.kv_head() * p.call.exact_value_head_stride;
+    ExactUnit unit = ExactUnitAt(p, piece, at.unit());
+    RowFragments<Shape::kKeySteps> k;
+    RowFragments<Shape::kValueTiles> v;
+    k.Load(keys + unit.row * p.call.exact_key_row_stride, p.call.exact_key_row_stride, unit.n_rows,
+           lane);
+    v.Load(values + unit.row * p.call.exact_value_row_stride, p.call.exact_value_row_stride,
+           unit.n_rows, lane);
+    for (;;) {
+      at.Next(p);
+      const bool more = !at.Done() && at.piece() == piece_index;
+      const ExactUnit next = more ? ExactUnitAt(p, piece, at.unit()) : unit;
+      float score[Shape::kColumnTiles][4] = {};
+      ScoreRows<Shape>(bf16, k, operand, lane, score);
+      if (more) {
+        k.Load(keys + next.row * p.call.exact_key_row_stride, p.call.exact_key_row_stride,
+               next.n_rows, lane);
+      }
+      WeighRows<Shape, kGeneral>(p, unit.position, unit.n_rows, lane, rules, score, &state);
+      AccumulateRows<Shape>(bf16, v, lane, score, &state);
+      if (!more) break;
+      v.Load(values + next.row * p.call.exact_value_row_stride, p.call.exact_value_row_stride,
+             next.n_rows, lane);
+      unit = next;
+    }
+    StorePartial<Shape>(p, piece_index, true, warp, lane, &state);
+  }
+}
+
+}  // namespace kvarn::cuda

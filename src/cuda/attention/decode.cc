@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Host side of decode attention: checks, workspace, launches.
+#include <cuda_runtime_api.h>
+
+#include "codec/rotation.h"
+#include "cuda/attention/launch.h"
+#include "cuda/attention/shape.h"
+#include "cuda/common/small_matrix.h"
+
+namespace kvarn::cuda {
+namespace {
+
+constexpr size_t kCostUnit = 64;  // bytes
+
+struct Workspace {
+  size_t sequences, pieces, shares, segment_pieces, prefix, filled, partial_sums, partial_outs,
+      bytes;
+};
+
+Workspace MakeWorkspace(const DecodeParams& p) {
+  const auto segments = static_cast<size_t>(p.n_segments);
+  const auto ctas = static_cast<size_t>(p.n_ctas);
+  const size_t rows =
+      (ctas + segments) * static_cast<size_t>(p.n_warps) * static_cast<size_t>(p.partial_rows);
+  Workspace w = {};
+  w.sequences = 0;
+  w.pieces = AlignUp(sizeof(DecodeSequence) * static_cast<size_t>(p.call.n_sequences), 256);
+  w.shares = w.pieces + AlignUp(sizeof(DecodePiece) * (ctas + segments), 256);
+  w.segment_pieces = w.shares + AlignUp(sizeof(DecodeShare) * ctas, 256);
+  w.prefix = w.segment_pieces + AlignUp(sizeof(int32_t) * (segments + 1), 256);
+  w.filled = w.prefix + AlignUp(sizeof(int64_t) * (segments + 1), 256);
+  w.partial_sums = w.filled + AlignUp(sizeof(int32_t) * (segments + 1), 256);
+  w.partial_outs = w.partial_sums + AlignUp(sizeof(float2) * rows, 256);
+  w.bytes = w.partial_outs +
+            AlignUp(sizeof(float) * rows * static_cast<size_t>(p.call.value_format.head_dim), 256);
+  return w;
+}
+
+bool IsCudaRecord(const kvarn_format& format, kvarn_role role) {
+  return IsLegal(format) && format.role == role && format.order == KVARN_ORDER_CUDA &&
+         format.mode == KVARN_BALANCED;
+}
+
+int MultiprocessorCount() {
+  int device = 0;
+  int count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+    return 0;
+  }
+  return count;
+}
+
+kvarn_status CheckShape(const kvarn_cuda_decode& c) {
+  if (!IsCudaRecord(c.key_format, KVARN_KEY) || !IsCudaRecord(c.value_format, KVARN_VALUE) ||
+      c.key_format.group != c.value_format.group) {
+    return KVARN_ERROR_FORMAT;
+  }
+  if ((c.dtype != KVARN_FP16 && c.dtype != KVARN_BF16) || c.n_sequences < 0 || c.n_tokens < 1 ||
+      c.n_kv_heads < 1 || c.n_heads < c.n_kv_heads || c.n_heads % c.n_kv_heads != 0 ||
+      c.block_table_stride < 0 || c.ring_rows <= 0 || c.ring_rows % kExactUnitRows != 0 ||
+      !(c.scale > 0.0F) || !(c.softcap >= 0.0F) || c.window < 0 || !(c.max_bias >= 0.0F)) {
+    return KVARN_ERROR_ARGUMENT;
+  }
+  return FindDecodeInstance(c) == nullptr ? KVARN_ERROR_UNSUPPORTED : KVARN_OK;
+}
+
+bool Aligned(const void* pointer, size_t to) {
+  return reinterpret_cast<uintptr_t>(pointer) % to == 0;
+}
+
+kvarn_status CheckPointers(const kvarn_cuda_decode& c) {
+  if (c.n_sequences == 0) return KVARN_OK;
+  const bool present =
+      c.key_records != nullptr && c.value_records != nullptr && c.block_table != nullptr &&
+      c.exact_keys != nullptr && c.exact_values != nullptr && c.lengths != nullptr &&
+      c.sealed_rows != nullptr && c.ring_base != nullptr && c.query != nullptr && c.out != nullptr;
+  const int64_t cache = c.key_block_stride | c.key_head_stride | c.value_block_stride |
+                        c.value_head_stride | c.exact_key_row_stride | c.exact_key_head_stride |
+                        c.exact_value_row_stride | c.exact_value_head_stride;
+  const int64_t rows = c.query_sequence_stride | c.query_token_stride | c.query_head_stride |
+                       c.out_sequence_stride | c.out_token_stride | c.out_head_stride;
+  const bool aligned = cache % 16 == 0 && rows % 8 == 0 && Aligned(c.key_records, 16) &&
+                       Aligned(c.value_records, 16) && Aligned(c.exact_keys, 16) &&
+                       Aligned(c.exact_values, 16) && Aligned(c.query, 8) && Aligned(c.out, 8);
+  return present && aligned ? KVARN_OK : KVARN_ERROR_ARGUMENT;
+}
+
+// The call must have passed CheckShape; pointers into the workspace are set if it is given.
+kvarn_status MakeParams(const kvarn_cuda_decode& call, void* workspace, DecodeParams* p) {
+  const DecodeInstance& instance = *FindDecodeInstance(call);
+  *p = {};
+  p->call = call;
+  p->heads_per_kv = call.n_heads / call.n_kv_heads;
+  p->query_rows = p->heads_per_kv * call.n_tokens;
+  p->n_warps = instance.n_warps;
+  p->row_to_token = RowToToken(p->heads_per_kv);
+  while (call.n_kv_heads % (2 << p->head_shift) == 0 && p->n_warps % (2 << p->head_shift) == 0) {
+    p->head_shift += 1;
+  }
+  p->n_groups = call.n_kv_heads >> p->head_shift;
+  p->n_segments = call.n_sequences * p->n_groups * kUnitKinds;
+  p->n_ctas = MultiprocessorCount();
+  if (p->n_ctas == 0) return KVARN_ERROR_UNSUPPORTED;
+  p->partial_rows = instance.column_tiles * kRowsPerColumnTile;
+  p->record_cost = static_cast<int32_t>((instance.key_bytes + instance.value_bytes) / kCostUnit);
+  const auto dims = static_cast<size_t>(call.key_format.head_dim + call.value_format.head_dim);
+  p->exact_cost = static_cast<int32_t>(dims * 2 * kExactUnitRows / kCostUnit);
+  p->segment_cost = p->record_cost / 2;
+  const Rotation* key = FindRotation(call.key_format.head_dim);
+  const Rotation* value = FindRotation(call.value_format.head_dim);
+  if (key == nullptr || value == nullptr) return KVARN_ERROR_MEMORY;
+  p->key_rotation_scale = key->scale;
+  p->value_rotation_scale = value->scale;
+  p->value_small_dim = value->small_dim;
+  if (workspace == nullptr) return KVARN_OK;
+  bool key_ok = false;
+  bool value_ok = false;
+  p->key_small = SmallMatrix(*key, &key_ok);
+  p->value_small = SmallMatrix(*value, &value_ok);
+  if (!key_ok || !value_ok) return KVARN_ERROR_MEMORY;
+  const Workspace w = MakeWorkspace(*p);
+  auto* base = static_cast<unsigned char*>(workspace);
+  p->sequences = reinterpret_cast<DecodeSequence*>(base + w.sequences);
+  p->pieces = reinterpret_cast<DecodePiece*>(base + w.pieces);
+  p->shares = reinterpret_cast<DecodeShare*>(base + w.shares);
+  p->segment_pieces = reinterpret_cast<int32_t*>(base + w.segment_pieces);
+  p->prefix = reinterpret_cast<int64_t*>(base + w.prefix);
+  p->filled = reinterpret_cast<int32_t*>(base + w.filled);
+  p->partial_sums = reinterpret_cast<float2*>(base + w.partial_sums);
+  p->partial_outs = reinterpret_cast<float*>(base + w.partial_outs);
+  return KVARN_OK;
+}
+
+kvarn_status Prepare(const kvarn_cuda_decode* call, void* workspace, DecodeParams* params) {
+  if (call == nullptr || workspace == nullptr || !Aligned(workspace, 256)) {
+    return KVARN_ERROR_ARGUMENT;
+  }
+  kvarn_status status = CheckShape(*call);
+  if (status == KVARN_OK) status = CheckPointers(*call);
+  return status == KVARN_OK ? MakeParams(*call, workspace, params) : status;
+}
+
+}  // namespace
+}  // namespace kvarn::cuda
+
+using kvarn::cuda::DecodeParams;
+
+size_t kvarn_cuda_decode_workspace_bytes(const kvarn_cuda_decode* call) {
+  if (call == nullptr || kvarn::cuda::CheckShape(*call) != KVARN_OK) return 0;
+  DecodeParams params;
+  if (kvarn::cuda::MakeParams(*call, nullptr, &params) != KVARN_OK) return 0;
+  return kvarn::cuda::MakeWorkspace(params).bytes;
+}
+
+kvarn_status kvarn_cuda_decode_check(const kvarn_cuda_decode* call) {
+  return call == nullptr ? KVARN_ERROR_ARGUMENT : kvarn::cuda::CheckShape(*call);
+}
+
+kvarn_status kvarn_cuda_decode_plan(const kvarn_cuda_decode* call, void* workspace, void* stream) {
+  DecodeParams params;
+  const kvarn_status status = kvarn::cuda::Prepare(call, workspace, &params);
+  if (status != KVARN_OK || call->n_sequences == 0) return status;
+  kvarn::cuda::LaunchPlan(params, stream);
+  return cudaPeekAtLastError() == cudaSuccess ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;
+}
+
+kvarn_status kvarn_cuda_decode_run(const kvarn_cuda_decode* call, void* workspace, void* stream) {
+  DecodeParams params;
+  const kvarn_status status = kvarn::cuda::Prepare(call, workspace, &params);
+  if (status != KVARN_OK || call->n_sequences == 0) return status;
+  cudaError_t error = kvarn::cuda::FindDecodeInstance(*call)->launch(params, stream);
+  if (error == cudaSuccess) error = kvarn::cuda::LaunchCombine(params, stream);
+  return error == cudaSuccess ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Decode attention: one CTA an SM, one warp a unit at a time. The first records are on their way
+// while the exact rows are worked on.
+#pragma once
+
+#include "cuda/attention/attend_exact.cuh"
+#include "cuda/attention/attend_records.cuh"
+
+namespace kvarn::cuda {
+
+template <typename Shape, bool kGeneral>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    DecodeKernel(const __grid_constant__ DecodeParams p) {
+  extern __shared__ __align__(128) unsigned char shared[];
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  unsigned char* memory = shared + warp * Shape::kWarpBytes;
+  RecordStream<Shape> stream(p, memory, warp, lane);
+  AttendExact<Shape, kGeneral>(p, memory, warp, lane);
+  AttendRecords<Shape, kGeneral>(p, memory, &stream, warp, lane);
+}
+
+}  // namespace kvarn::cuda

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a decode call should have given, in double precision, and how far roundings may take it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "decode_setup.h"
+#include "reference/reference_attention.h"
+#include "reference/reference_balance.h"
+#include "reference/reference_hadamard.h"
+#include "sixteen_bit.h"
+
+namespace kvarn_cuda_test {
+namespace {
+
+// Root mean square of the relative error of rounding to 11 and to 8 bits.
+constexpr double kHalfStep = 0x1p-11 / 1.7320508;
+constexpr double kBf16Step = 0x1p-8 / 1.7320508;
+// Independent roundings add up in squares; this many standard deviations are allowed.
+constexpr double kDeviations = 6.0;
+
+}  // namespace
+
+const DecodeSetup::HeadTile* DecodeSetup::RowAt(int sequence, int head, int position,
+                                                std::vector<double>* key,
+                                                std::vector<double>* value) const {
+  const Sequence& s = sequences_[static_cast<size_t>(sequence)];
+  const int tile = position / case_.group;
+  const bool sink = tile == 0 && s.sink_row >= 0 && case_.sink && s.sealed > 0;
+  if (position < s.sealed && !sink) {
+    const int block = block_table_[static_cast<size_t>(sequence * call_.block_table_stride + tile)];
+    const HeadTile& from = Tile(block, head);
+    const int g = position % case_.group;
+    key->assign(from.keys.begin() + g * case_.key_dim, from.keys.begin() + (g + 1) * case_.key_dim);
+    value->assign(from.values.begin() + g * case_.value_dim,
+                  from.values.begin() + (g + 1) * case_.value_dim);
+    return &from;
+  }
+  const int row = sink ? s.sink_row + position : s.ring_base + position % call_.ring_rows;
+  const auto at = static_cast<size_t>(row * case_.n_kv_heads + head);
+  for (int d = 0; d < case_.key_dim; ++d) {
+    key->push_back(
+        ToFloat(exact_keys_[at * static_cast<size_t>(case_.key_dim) + static_cast<size_t>(d)],
+                case_.dtype));
+  }
+  for (int d = 0; d < case_.value_dim; ++d) {
+    value->push_back(
+        ToFloat(exact_values_[at * static_cast<size_t>(case_.value_dim) + static_cast<size_t>(d)],
+                case_.dtype));
+  }
+  return nullptr;
+}
+
+// Roundings: q^ and q^ a to fp16 for scores of records, weights (and weights times a) to 16 bits,
+// the output to its type.
+double DecodeSetup::Bound(int sequence, int token, int head, const std::vector<double>& probability,
+                          const std::vector<std::vector<double>>& values,
+                          const std::vector<const HeadTile*>& tile_of,
+                          const std::vector<double>& out) const {
+  const std::vector<double>& dense = kvarn_reference::DenseHadamard(case_.key_dim);
+  const auto dim = static_cast<size_t>(case_.key_dim);
+  const size_t at =
+      (static_cast<size_t>(sequence * case_.n_tokens + token) * static_cast<size_t>(n_heads_) +
+       static_cast<size_t>(head)) *
+      dim;
+  double square = 0.0;
+  const HeadTile* rotated_for = nullptr;
+  std::vector<double> q(dim);
+  const double row_step = case_.dtype == KVARN_BF16 ? kBf16Step : kHalfStep;
+  for (size_t x = 0; x < probability.size(); ++x) {
+    if (probability[x] == 0.0) continue;
+    double apart = 0.0;
+    double size = 0.0;
+    for (size_t d = 0; d < out.size(); ++d) {
+      apart += (values[x][d] - out[d]) * (values[x][d] - out[d]);
+      size += values[x][d] * values[x][d];
+    }
+    const HeadTile* tile = tile_of[x];
+    double logit = 0.0;
+    if (tile != nullptr) {
+      if (tile != rotated_for) {
+        rotated_for = tile;
+        for (size_t d = 0; d < dim; ++d) {
+          q[d] = 0.0;
+          for (size_t i = 0; i < dim; ++i) {
+            q[d] += ToFloat(query_[at + i], case_.dtype) /
+                    kvarn_reference::BalanceFactor(tile->balance[i]) * dense[i * dim + d];
+          }
+        }
+      }
+      const size_t g = x % static_cast<size_t>(case_.group);
+      for (size_t d = 0; d < dim; ++d) {
+        const double term = q[d] * tile->key_size[g * dim + d] * call_.scale * kHalfStep;
+        logit += 2.0 * term * term;
+      }
+    }
+    const double weight_step = tile != nullptr ? kHalfStep : row_step;
+    square +=
+        probability[x] * probability[x] * (logit * apart + 2.0 * weight_step * weight_step * size);
+  }
+  double norm = 0.0;
+  for (const double o : out) norm += o * o;
+  square += row_step * row_step * norm;
+  // Denormal outputs and the fp32 sums themselves.
+  return kDeviations * std::sqrt(square) + 1e-5 * std::sqrt(norm) +
+         (case_.dtype == KVARN_FP16 ? 0x1p-25 * std::sqrt(static_cast<double>(out.size())) : 0.0);
+}
+
+void DecodeSetup::CompareRow(int sequence, int token, int head, const std::vector<uint16_t>& got,
+                             Errors* errors) const {
+  const Sequence& s = sequences_[static_cast<size_t>(sequence)];
+  const int last = s.length - case_.n_tokens + token;
+  const int kv_head = head / case_.heads_per_kv;
+  const auto dim = static_cast<size_t>(case_.key_dim);
+  const size_t row =
+      static_cast<size_t>(sequence * case_.n_tokens + token) * static_cast<size_t>(n_heads_) +
+      static_cast<size_t>(head);
+  const double slope =
+      kvarn_reference::AlibiSlope(static_cast<double>(case_.max_bias), n_heads_, head);
+  std::vector<double> logits;
+  std::vector<std::vector<double>> values;
+  std::vector<const HeadTile*> tile_of;
+  double top = case_.sink_logits ? sinks_[static_cast<size_t>(head)]
+                                 : -std::numeric_limits<double>::infinity();
+  for (int x = 0; x < s.length; ++x) {
+    std::vector<double> key;
+    std::vector<double> value;
+    tile_of.push_back(RowAt(sequence, kv_head, x, &key, &value));
+    double logit = 0.0;
+    for (size_t d = 0; d < dim; ++d) logit += ToFloat(query_[row * dim + d], case_.dtype) * key[d];
+    logit *= call_.scale;
+    if (case_.softcap > 0.0F) logit = case_.softcap * std::tanh(logit / case_.softcap);
+    if (case_.mask) {
+      logit += slope * HalfToDouble(mask_[static_cast<size_t>(sequence * case_.n_tokens + token) *
+                                              static_cast<size_t>(call_.mask_token_stride / 2) +
+                                          static_cast<size_t>(x)]);
+    } else if (case_.max_bias > 0.0F) {
+      logit += slope * (x - last);
+    }
+    if (x > last || (case_.window > 0 && x <= last - case_.window)) {
+      logit = -std::numeric_limits<double>::infinity();
+    }
+    top = std::max(top, logit);
+    logits.push_back(logit);
+    values.push_back(std::move(value));
+  }
+  std::vector<double> out(static_cast<size_t>(case_.value_dim));
+  if (top > -std::numeric_limits<double>::infinity()) {
+    double sum = case_.sink_logits ? std::exp(sinks_[static_cast<size_t>(head)] - top) : 0.0;
+    for (double& x : logits) sum += x = std::exp(x - top);
+    for (size_t x = 0; x < logits.size(); ++x) {
+      logits[x] /= sum;
+      for (size_t d = 0; d < out.size(); ++d) out[d] += logits[x] * values[x][d];
+    }
+  } else {
+    std::fill(logits.begin(), logits.end(), 0.0);
+  }
+  double error = 0.0;
+  double norm = 0.0;
+  for (size_t d = 0; d < out.size(); ++d) {
+    const double x = ToFloat(got[row * out.size() + d], case_.dtype) - out[d];
+    error += x * x;
+    norm += out[d] * out[d];
+  }
+  const double bound = Bound(sequence, token, head, logits, values, tile_of, out);
+  const double share = std::sqrt(error) / bound;
+  errors->worst_share = share <= errors->worst_share ? errors->worst_share : share;  // NaN stays
+  if (norm > 0.0)
+    errors->worst_relative = std::max(errors->worst_relative, std::sqrt(error / norm));
+}
+
+Errors DecodeSetup::Compare() {
+  const std::vector<uint16_t> got = out_->Download();
+  const int rows = call_.n_sequences * case_.n_tokens * n_heads_;
+  const int n_threads = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
+  std::vector<Errors> found(static_cast<size_t>(n_threads));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < n_threads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int row = t; row < rows; row += n_threads) {
+        CompareRow(row / n_heads_ / case_.n_tokens, row / n_heads_ % case_.n_tokens, row % n_heads_,
+                   got, &found[static_cast<size_t>(t)]);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  Errors errors;
+  for (const Errors& f : found) {
+    errors.worst_relative = std::max(errors.worst_relative, f.worst_relative);
+    errors.worst_share = f.worst_share <= errors.worst_share ? errors.worst_share : f.worst_share;
+  }
+  return errors;
+}
+
+}  // namespace kvarn_cuda_test

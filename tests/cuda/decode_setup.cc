@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "decode_setup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kvarn/kvarn.h"
+#include "reference/reference_decoder.h"
+#include "sixteen_bit.h"
+
+namespace kvarn_cuda_test {
+namespace {
+
+constexpr int kRingRows = 256;
+constexpr int kMaxBlocks = 24;  // tiles share records beyond that: encoding on the CPU is slow
+
+kvarn_reference::Shape ShapeOf(const kvarn_format& format) {
+  return {format.role == KVARN_KEY, true, format.bits, format.group, format.head_dim};
+}
+
+kvarn_reference::Record Parse(const kvarn_format& format, const uint8_t* bytes) {
+  kvarn_format portable = format;
+  portable.order = KVARN_ORDER_PORTABLE;
+  std::vector<uint8_t> copy(kvarn_record_bytes(&portable));
+  kvarn_reorder(&format, bytes, &portable, copy.data());
+  return kvarn_reference::FromPortable(ShapeOf(format), copy.data());
+}
+
+}  // namespace
+
+DecodeSetup::DecodeSetup(const DecodeCase& c) : case_(c), n_heads_(c.heads_per_kv * c.n_kv_heads) {
+  std::mt19937 random(static_cast<unsigned>(c.key_dim * 31 + c.value_bits * 7 + c.n_tokens));
+  call_.key_format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CUDA, c.key_bits, c.group, c.key_dim};
+  call_.value_format = {KVARN_VALUE,  KVARN_BALANCED, KVARN_ORDER_CUDA,
+                        c.value_bits, c.group,        c.value_dim};
+  call_.dtype = c.dtype;
+  call_.n_sequences = static_cast<int>(c.lengths.size());
+  call_.n_tokens = c.n_tokens;
+  call_.n_heads = n_heads_;
+  call_.n_kv_heads = c.n_kv_heads;
+  call_.ring_rows = kRingRows;
+  call_.scale = 1.0F / std::sqrt(static_cast<float>(c.key_dim)) / c.key_gain;
+  call_.softcap = c.softcap;
+  call_.window = c.window;
+  call_.max_bias = c.max_bias;
+  for (const int length : c.lengths) {
+    const int index = static_cast<int>(sequences_.size());
+    Sequence s = {};
+    s.length = length;
+    // Some sequences seal only a part of what they could, as after a roll-back.
+    s.sealed = std::max(length - c.n_tokens - (index % 3) * 40, 0) / c.group * c.group;
+    if (length - s.sealed > kRingRows) s.sealed = (length - c.n_tokens) / c.group * c.group;
+    s.ring_base = index * (kRingRows + c.group);
+    s.sink_row = c.sink && index % 4 != 3 ? s.ring_base + kRingRows : -1;
+    sequences_.push_back(s);
+    tiles_per_sequence_ = std::max(tiles_per_sequence_, (length + c.group - 1) / c.group);
+  }
+  MakeRecords(&random);
+  MakeRows(&random);
+  MakeQueries(&random);
+}
+
+template <typename T>
+const T* DecodeSetup::Upload(const std::vector<T>& host) {
+  std::vector<uint8_t> bytes(std::max<size_t>(host.size() * sizeof(T), 16));
+  if (!host.empty()) std::memcpy(bytes.data(), host.data(), host.size() * sizeof(T));
+  device_.push_back(std::make_unique<DeviceArray<uint8_t>>(bytes));
+  return reinterpret_cast<const T*>(device_.back()->get());
+}
+
+void DecodeSetup::MakeRecords(std::mt19937* random) {
+  const size_t key_bytes = kvarn_record_bytes(&call_.key_format);
+  const size_t value_bytes = kvarn_record_bytes(&call_.value_format);
+  const size_t pair = key_bytes + value_bytes;
+  n_blocks_ = std::min(kMaxBlocks, tiles_per_sequence_ * call_.n_sequences + 1);
+  records_.resize(pair * static_cast<size_t>(n_blocks_ * case_.n_kv_heads));
+  std::normal_distribution<float> normal;
+  const auto key_dim = static_cast<size_t>(case_.key_dim);
+  const auto value_dim = static_cast<size_t>(case_.value_dim);
+  const auto group = static_cast<size_t>(case_.group);
+  std::vector<float> spread(key_dim);
+  std::vector<float> bias(key_dim);
+  for (size_t d = 0; d < key_dim; ++d) {
+    spread[d] = std::exp(0.5F * normal(*random)) * case_.key_gain;
+    bias[d] = d % 11 == 3 ? 6.0F * normal(*random) * case_.key_gain : 0.0F;
+  }
+  std::vector<int8_t> balance(key_dim);
+  for (int8_t& e : balance) e = static_cast<int8_t>(4.0F * normal(*random));
+  std::vector<float> keys(group * key_dim);
+  std::vector<float> values(group * value_dim);
+  for (int b = 0; b < n_blocks_; ++b) {
+    for (int h = 0; h < case_.n_kv_heads; ++h) {
+      for (size_t i = 0; i < keys.size(); ++i) {
+        keys[i] = normal(*random) * spread[i % key_dim] + bias[i % key_dim];
+      }
+      for (float& v : values) v = normal(*random) * case_.value_gain;
+      if (case_.balance_changes && b % 2 == 1) balance[static_cast<size_t>(b) % key_dim] ^= 1;
+      const size_t at = static_cast<size_t>(b * case_.n_kv_heads + h) * pair;
+      kvarn_encode(&call_.key_format, keys.data(), case_.group, nullptr, balance.data(),
+                   &records_[at], nullptr);
+      kvarn_encode(&call_.value_format, values.data(), case_.group, nullptr, nullptr,
+                   &records_[at + key_bytes], nullptr);
+      const kvarn_reference::Record key = Parse(call_.key_format, &records_[at]);
+      HeadTile& tile = tiles_.emplace_back();
+      tile.keys = kvarn_reference::Decode(key);
+      tile.values = kvarn_reference::Decode(Parse(call_.value_format, &records_[at + key_bytes]));
+      tile.balance = key.balance;
+      tile.key_size = kvarn_reference::DecodeRotated(key);
+      for (size_t i = 0; i < tile.key_size.size(); ++i) {
+        const double z = HalfToDouble(key.zero[i % key_dim]);
+        tile.key_size[i] = std::fabs(tile.key_size[i] - z) + std::fabs(z);
+      }
+    }
+  }
+  std::uniform_int_distribution<int32_t> any(0, n_blocks_ - 1);
+  block_table_.resize(static_cast<size_t>(call_.n_sequences * std::max(tiles_per_sequence_, 1)));
+  for (int32_t& block : block_table_) block = any(*random);
+  call_.key_records = Upload(records_);
+  call_.value_records = static_cast<const uint8_t*>(call_.key_records) + key_bytes;
+  call_.key_head_stride = call_.value_head_stride = static_cast<int64_t>(pair);
+  call_.key_block_stride = call_.value_block_stride = static_cast<int64_t>(pair) * case_.n_kv_heads;
+  call_.block_table = Upload(block_table_);
+  call_.block_table_stride = std::max(tiles_per_sequence_, 1);
+}
+
+void DecodeSetup::MakeRows(std::mt19937* random) {
+  const size_t rows = sequences_.size() * static_cast<size_t>(kRingRows + case_.group);
+  const auto heads = static_cast<size_t>(case_.n_kv_heads);
+  std::normal_distribution<float> normal;
+  exact_keys_.resize(rows * heads * static_cast<size_t>(case_.key_dim));
+  exact_values_.resize(rows * heads * static_cast<size_t>(case_.value_dim));
+  for (uint16_t& x : exact_keys_) x = ToBits(normal(*random) * case_.key_gain, case_.dtype);
+  for (uint16_t& x : exact_values_) x = ToBits(normal(*random) * case_.value_gain, case_.dtype);
+  std::vector<int32_t> lengths, sealed, sink, ring;
+  for (const Sequence& s : sequences_) {
+    lengths.push_back(s.length);
+    sealed.push_back(s.sealed);
+    sink.push_back(s.sink_row);
+    ring.push_back(s.ring_base);
+  }
+  call_.exact_keys = Upload(exact_keys_);
+  call_.exact_values = Upload(exact_values_);
+  call_.exact_key_head_stride = 2 * case_.key_dim;
+  call_.exact_key_row_stride = call_.exact_key_head_stride * case_.n_kv_heads;
+  call_.exact_value_head_stride = 2 * case_.value_dim;
+  call_.exact_value_row_stride = call_.exact_value_head_stride * case_.n_kv_heads;
+  call_.lengths = Upload(lengths);
+  call_.sealed_rows = Upload(sealed);
+  call_.sink_rows = case_.sink ? Upload(sink) : nullptr;
+  call_.ring_base = Upload(ring);
+}
+
+void DecodeSetup::MakeQueries(std::mt19937* random) {
+  std::normal_distribution<float> normal;
+  const size_t rows = sequences_.size() * static_cast<size_t>(case_.n_tokens * n_heads_);
+  query_.resize(rows * static_cast<size_t>(case_.key_dim));
+  for (uint16_t& x : query_) x = ToBits(normal(*random) * 1.5F, case_.dtype);
+  call_.query = Upload(query_);
+  call_.query_head_stride = 2 * case_.key_dim;
+  call_.query_token_stride = call_.query_head_stride * n_heads_;
+  call_.query_sequence_stride = call_.query_token_stride * case_.n_tokens;
+  out_ = std::make_unique<DeviceArray<uint16_t>>(rows * static_cast<size_t>(case_.value_dim));
+  call_.out = out_->get();
+  call_.out_head_stride = 2 * case_.value_dim;
+  call_.out_token_stride = call_.out_head_stride * n_heads_;
+  call_.out_sequence_stride = call_.out_token_stride * case_.n_tokens;
+  if (case_.sink_logits) {
+    for (int h = 0; h < n_heads_; ++h) sinks_.push_back(normal(*random) * 3.0F);
+    call_.sinks = Upload(sinks_);
+  }
+  if (case_.mask) {
+    const int columns = *std::max_element(case_.lengths.begin(), case_.lengths.end());
+    mask_.resize(sequences_.size() * static_cast<size_t>(case_.n_tokens * columns));
+    for (uint16_t& m : mask_) {
+      m = (*random)() % 4 == 0 ? ToBits(-INFINITY, KVARN_FP16)
+                               : ToBits(normal(*random), KVARN_FP16);
+    }
+    call_.mask = Upload(mask_);
+    call_.mask_token_stride = 2 * columns;
+    call_.mask_sequence_stride = call_.mask_token_stride * case_.n_tokens;
+  }
+}
+
+kvarn_status DecodeSetup::Run() {
+  const size_t bytes = kvarn_cuda_decode_workspace_bytes(&call_);
+  kvarn_status status = kvarn_cuda_decode_check(&call_);
+  if (status != KVARN_OK) return status;
+  workspace_ = std::make_unique<DeviceArray<uint8_t>>(bytes);
+  Check(cudaMemset(workspace_->get(), 0xFF, bytes), "memset");
+  Check(cudaMemset(out_->get(), 0xFF, out_->Download().size() * 2), "memset");
+  status = kvarn_cuda_decode_plan(&call_, workspace_->get(), nullptr);
+  if (status == KVARN_OK) status = kvarn_cuda_decode_run(&call_, workspace_->get(), nullptr);
+  Check(cudaDeviceSynchronize(), "decode");
+  return status;
+}
+
+bool DecodeSetup::RepeatsExactly() {
+  const std::vector<uint16_t> first = out_->Download();
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  Check(cudaStreamCreate(&stream), "stream");
+  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
+  kvarn_cuda_decode_plan(&call_, workspace_->get(), stream);
+  kvarn_cuda_decode_run(&call_, workspace_->get(), stream);
+  Check(cudaStreamEndCapture(stream, &graph), "end of capture");
+  Check(cudaGraphInstantiate(&exec, graph, 0), "graph");
+  Check(cudaMemset(out_->get(), 0xFF, first.size() * 2), "memset");
+  Check(cudaGraphLaunch(exec, stream), "launch");
+  Check(cudaStreamSynchronize(stream), "graph run");
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+  return first == out_->Download();
+}
+
+}  // namespace kvarn_cuda_test

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A decode call over random sequences, and what its output should be.
+#ifndef KVARN_TESTS_CUDA_DECODE_SETUP_H_
+#define KVARN_TESTS_CUDA_DECODE_SETUP_H_
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "device_array.h"
+#include "kvarn/kvarn_cuda.h"
+#include "reference/reference_record.h"
+
+namespace kvarn_cuda_test {
+
+struct DecodeCase {
+  int key_dim = 128, value_dim = 128;
+  int key_bits = 4, value_bits = 2;
+  int group = 128;
+  int heads_per_kv = 8, n_kv_heads = 2;
+  int n_tokens = 1;
+  kvarn_dtype dtype = KVARN_FP16;
+  std::vector<int> lengths = {700};
+  bool sink = true;
+  float softcap = 0.0F;
+  int window = 0;
+  float max_bias = 0.0F;
+  bool sink_logits = false;
+  bool mask = false;
+  float key_gain = 1.0F;  // scale of the rows: tiny and huge tensors
+  float value_gain = 1.0F;
+  bool balance_changes = false;  // tiles of one sequence with different s
+
+  std::string Name() const;
+};
+
+// Every format, head dim, group, grouping, width and option, each at least once.
+std::vector<DecodeCase> DecodeCases();
+
+struct Errors {
+  double worst_relative = 0.0;  // 2-norm of the error of a row over that of the row
+  double worst_share = 0.0;     // of the derived bound
+};
+
+class DecodeSetup {
+ public:
+  explicit DecodeSetup(const DecodeCase& c);
+
+  kvarn_status Run();
+  bool RepeatsExactly();  // a second run, of a captured graph, gives the same bits
+  Errors Compare();
+
+ private:
+  struct HeadTile {                    // what an independent decoder makes of a record pair
+    std::vector<double> keys, values;  // [group][dim]
+    std::vector<double> key_size;      // [group][Dk] |K^ - z| + |z| in the rotated frame
+    std::vector<int8_t> balance;
+  };
+  struct Sequence {
+    int length, sealed, sink_row, ring_base;
+  };
+
+  void MakeRecords(std::mt19937* random);
+  void MakeRows(std::mt19937* random);
+  void MakeQueries(std::mt19937* random);
+  const HeadTile& Tile(int block, int head) const {
+    return tiles_[static_cast<size_t>(block * case_.n_kv_heads + head)];
+  }
+  // Row at a position as the call should see it, and the tile it comes from (null: exact).
+  const HeadTile* RowAt(int sequence, int head, int position, std::vector<double>* key,
+                        std::vector<double>* value) const;
+  double Bound(int sequence, int token, int head, const std::vector<double>& probability,
+               const std::vector<std::vector<double>>& values,
+               const std::vector<const HeadTile*>& tile_of, const std::vector<double>& out) const;
+  void CompareRow(int sequence, int token, int head, const std::vector<uint16_t>& got,
+                  Errors* errors) const;
+
+  DecodeCase case_;
+  int n_heads_;
+  int n_blocks_ = 0;
+  int tiles_per_sequence_ = 0;
+  std::vector<Sequence> sequences_;
+  std::vector<int32_t> block_table_;
+  std::vector<HeadTile> tiles_;  // [block][head]
+  std::vector<uint8_t> records_;
+  std::vector<uint16_t> exact_keys_, exact_values_;  // [row][head][dim]
+  std::vector<uint16_t> query_, mask_;
+  std::vector<float> sinks_;
+  kvarn_cuda_decode call_ = {};
+  std::vector<std::unique_ptr<DeviceArray<uint8_t>>> device_;
+  std::unique_ptr<DeviceArray<uint16_t>> out_;
+  std::unique_ptr<DeviceArray<uint8_t>> workspace_;
+
+  template <typename T>
+  const T* Upload(const std::vector<T>& host);
+};
+
+}  // namespace kvarn_cuda_test
+#endif  // KVARN_TESTS_CUDA_DECODE_SETUP_H_

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What of the CUDA part runs without a GPU: how work is cut into shares, and how wrong calls are
+// answered.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "cuda/attention/params.h"
+
+namespace {
+
+using namespace kvarn::cuda;
+
+// Every unit falls to one CTA, and no CTA gets more than its share and one unit.
+TEST(DecodeShares, CoverAllUnitsOnceAndEvenly) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    const int n_ctas = 1 + static_cast<int>(random() % 140);
+    const int segment_cost = static_cast<int>(random() % 200);
+    const int n_segments = 1 + static_cast<int>(random() % 60);
+    std::vector<int> count(static_cast<size_t>(n_segments));
+    std::vector<int> cost(count.size());
+    std::vector<int64_t> prefix(count.size());
+    int64_t total = 0;
+    for (size_t s = 0; s < count.size(); ++s) {
+      count[s] = random() % 4 == 0 ? 0 : static_cast<int>(random() % 300);
+      cost[s] = 50 + static_cast<int>(random() % 300);
+      prefix[s] = total;
+      total += count[s] == 0 ? 0 : segment_cost + static_cast<int64_t>(count[s]) * cost[s];
+    }
+    const int dearest = *std::max_element(cost.begin(), cost.end());
+    std::vector<int64_t> load(static_cast<size_t>(n_ctas));
+    for (size_t s = 0; s < count.size(); ++s) {
+      int next = 0;
+      for (int cta = 0; cta < n_ctas; ++cta) {
+        const int64_t begin = prefix[s] + segment_cost;
+        const int from =
+            FirstUnitAtOrAfter(ShareBegin(total, cta, n_ctas), begin, cost[s], count[s]);
+        const int to =
+            FirstUnitAtOrAfter(ShareBegin(total, cta + 1, n_ctas), begin, cost[s], count[s]);
+        ASSERT_EQ(from, next);
+        ASSERT_GE(to, from);
+        next = to;
+        load[static_cast<size_t>(cta)] += static_cast<int64_t>(to - from) * cost[s];
+      }
+      ASSERT_EQ(next, count[s]);
+    }
+    for (const int64_t l : load) EXPECT_LE(l, total / n_ctas + dearest + 1);
+  }
+}
+
+TEST(DecodeRows, TokenIsTheQuotient) {
+  for (int heads = 1; heads <= kMaxQueryRows; ++heads) {
+    DecodeParams p = {};
+    p.row_to_token = RowToToken(heads);
+    for (int row = 0; row < kMaxQueryRows; ++row) ASSERT_EQ(TokenOfRow(p, row), row / heads);
+  }
+}
+
+TEST(DecodeCall, WrongCallsAreAnswered) {
+  EXPECT_EQ(kvarn_cuda_decode_check(nullptr), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_decode_run(nullptr, nullptr, nullptr), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_decode_workspace_bytes(nullptr), 0U);
+  kvarn_cuda_decode call = {};
+  call.key_format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 128};
+  call.value_format = {KVARN_VALUE, KVARN_BALANCED, KVARN_ORDER_CUDA, 2, 128, 128};
+  EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_FORMAT);
+  call.key_format.order = KVARN_ORDER_CUDA;
+  EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_ARGUMENT);
+  call.n_sequences = call.n_tokens = call.n_kv_heads = 1;
+  call.n_heads = 8;
+  call.ring_rows = 256;
+  call.scale = 0.1F;
+  call.n_heads = 200;  // no kernel takes that many query rows, on any machine
+  EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_UNSUPPORTED);
+  call.ring_rows = 100;
+  EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_ARGUMENT);
+}
+
+TEST(EncodeCall, WrongCallsAreAnswered) {
+  kvarn_format format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 128};
+  EXPECT_EQ(kvarn_cuda_encode(nullptr, KVARN_FP16, nullptr, 0, nullptr, nullptr),
+            KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_encode(&format, KVARN_FP16, nullptr, 1, nullptr, nullptr),
+            KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_encode(&format, KVARN_FP16, nullptr, 0, nullptr, nullptr),
+            KVARN_ERROR_FORMAT);
+  format.order = KVARN_ORDER_CUDA;
+  format.head_dim = 512;
+  EXPECT_EQ(kvarn_cuda_encode(&format, KVARN_FP16, nullptr, 0, nullptr, nullptr),
+            KVARN_ERROR_UNSUPPORTED);
+}
+
+}  // namespace
