@@ -63,9 +63,14 @@ def get() -> Path:
 
 
 def unpack_python(folder: Path) -> None:
-    """Makes `folder` the package llama_cpp as if installed with the stock libraries in its lib."""
+    """Makes `folder` the package llama_cpp as if installed with the stock libraries in its lib.
+
+    Like a wheel, which cannot hold links: libggml.so and libggml.so.0 are two files.
+    """
     _unpack(fetch(SOURCE), _PYTHON, folder)
-    (folder / "lib").symlink_to(get() / "bin")
+    (folder / "lib").mkdir()
+    for library in (get() / "bin").glob("lib*.so*"):
+        shutil.copy(library, folder / "lib")
 
 
 def _missing(folder: Path, names: tuple[str, ...]) -> list[str]:
