@@ -60,17 +60,18 @@ __device__ __forceinline__ void RotateQuad(float (&x)[kPart], const int8_t* smal
       }
     }
   } else {
-    constexpr int kOwn = kPart / kBlock;  // blocks of this thread
-    constexpr int kSmall = 4 * kOwn;
+    constexpr int kOwnBlocks = kPart / kBlock;  // blocks of this thread
+    constexpr int kSmall = 4 * kOwnBlocks;
     float y[kPart] = {};
 #pragma unroll 1
     for (int from = 0; from < 4; ++from) {
 #pragma unroll
       for (int i = 0; i < kPart; ++i) {
         const float other = __shfl_sync(0xFFFFFFFFU, x[i], (lane & ~3) | from);
-        const int8_t* row = small + (from * kOwn + i / kBlock) * kSmall + (lane & 3) * kOwn;
+        const int8_t* row =
+            small + (from * kOwnBlocks + i / kBlock) * kSmall + (lane & 3) * kOwnBlocks;
 #pragma unroll
-        for (int own = 0; own < kOwn; ++own) {
+        for (int own = 0; own < kOwnBlocks; ++own) {
           y[own * kBlock + i % kBlock] =
               fmaf(static_cast<float>(row[own]), other, y[own * kBlock + i % kBlock]);
         }
