@@ -168,24 +168,27 @@ struct WeightScale {
   float scale;
   float sum;  // of w, exact below 2^24
 };
+// `count` is a multiple of kWidth.
 static WeightScale QuantiseWeights(const float* weight, int count, int8_t* high, int8_t* low) {
-  float largest = 0.0F;
-  for (int i = 0; i < count; ++i) largest = MaxF(largest, __builtin_fabsf(weight[i]));
+  Vf top = Splat(0.0F);
+  for (int i = 0; i < count; i += kWidth) top = Max(top, Abs(Load(weight + i)));
+  const float largest = MaxLanes(top);
   if (!(largest > 1e-30F)) {
     __builtin_memset(high, 0, static_cast<size_t>(count));
     __builtin_memset(low, 0, static_cast<size_t>(count));
     return WeightScale{0.0F, 0.0F};
   }
   const float inverse = 16256.0F / largest;
-  int32_t sum = 0;
-  for (int i = 0; i < count; ++i) {
-    const auto w = static_cast<int32_t>(RoundF(weight[i] * inverse));
-    const int32_t upper = (w + 64) >> 7;
-    high[i] = static_cast<int8_t>(upper);
-    low[i] = static_cast<int8_t>(w - upper * 128);
-    sum += w;
+  Vf sum = Splat(0.0F);
+  for (int i = 0; i < count; i += kWidth) {
+    const Vf rounded = Round(Load(weight + i) * inverse);
+    const Vi w = __builtin_convertvector(rounded, Vi);
+    const Vi upper = (w + 64) >> 7;
+    Store(high + i, upper);
+    Store(low + i, w - (upper << 7));
+    sum = sum + rounded;
   }
-  return WeightScale{largest / 16256.0F, static_cast<float>(sum)};
+  return WeightScale{largest / 16256.0F, SumLanes(sum)};
 }
 
 static void DotRecord(const AttendState& s, const uint8_t* codes, int bits,
@@ -220,35 +223,29 @@ static void ScoreRecord(AttendState* s, const RowSet& rows, const kvarn_plane& p
   const bool balanced = plane.config.format.mode == KVARN_BALANCED;
   const int group = plane.config.format.group;
   RotateQueries(s, record, layout);
-  alignas(64) float a[kMaxHeadDim];
-  alignas(64) float z[kMaxHeadDim];
+  // Zero beyond the head dim, as the queries are.
+  alignas(64) float a[kMaxHeadDim + kRowAlign];
+  alignas(64) float z[kMaxHeadDim + kRowAlign];
   alignas(64) float t[kMaxGroup];
-  alignas(64) float folded[kMaxHeadDim];
+  alignas(64) float folded[kMaxHeadDim + kRowAlign];
   ToFloat(reinterpret_cast<const uint16_t*>(record + layout.scale), a, s->key_dim);
   ToFloat(reinterpret_cast<const uint16_t*>(record + layout.zero), z, s->key_dim);
   ToFloat(reinterpret_cast<const uint16_t*>(record + layout.other), t, group);
+  for (int d = s->key_dim; d < s->key_stride; ++d) a[d] = z[d] = 0.0F;
   const float half = static_cast<float>((1 << bits) - 1) * 0.5F;
   WeightScale scale[kQueryBlock];
   float offset[kQueryBlock];
   for (int r = 0; r < s->rows; ++r) {
     const float* q = s->rotated + static_cast<int64_t>(r) * s->key_stride;
-    LaneSum zero = ZeroLanes();
-    for (int d = 0; d < s->key_dim; d += 8) {
-      for (int i = 0; i < 8; ++i) folded[d + i] = q[d + i] * a[d + i];
+    Vf zero = Splat(0.0F);
+    for (int d = 0; d < s->key_stride; d += kWidth) {
+      const Vf at = Load(q + d);
+      Store(folded + d, at * Load(a + d));
+      zero = zero + at * Load(z + d);
     }
-    int d = 0;
-    for (; d + 32 <= s->key_dim; d += 32) {
-      for (int i = 0; i < 32 / kWidth; ++i) {
-        zero.part[i] = zero.part[i] + Load(q + d + i * kWidth) * Load(z + d + i * kWidth);
-      }
-    }
-    float rest = Join(zero);
-    for (; d < s->key_dim; ++d) rest = rest + q[d] * z[d];
-    offset[r] = rest;
+    offset[r] = SumLanes(zero);
     int8_t* high = s->weights + static_cast<int64_t>(2 * r) * s->weight_stride;
-    int8_t* low = high + s->weight_stride;
-    scale[r] = QuantiseWeights(folded, s->key_dim, high, low);
-    for (d = s->key_dim; d < RoundUp(s->key_dim, 32); ++d) high[d] = low[d] = 0;
+    scale[r] = QuantiseWeights(folded, s->key_stride, high, high + s->weight_stride);
   }
   DotRecord(*s, record + layout.codes, bits, layout);
   for (int r = 0; r < s->rows; ++r) {
@@ -330,8 +327,7 @@ static void UpdateSoftmax(AttendState* s, int group) {
       Store(p + g, x);
       top = Max(top, x);
     }
-    float largest = top[0];
-    for (int i = 1; i < kWidth; ++i) largest = MaxF(largest, top[i]);
+    const float largest = MaxLanes(top);
     if (!(largest > kMinusInfinity)) {  // every column -inf (or NaN): nothing to add
       __builtin_memset(p, 0, sizeof(float) * static_cast<size_t>(group));
       continue;
@@ -355,7 +351,7 @@ static void UpdateSoftmax(AttendState* s, int group) {
       Store(p + g, e);
       sum = sum + e;
     }
-    for (int i = 0; i < kWidth; ++i) partial.sum[r] = partial.sum[r] + sum[i];
+    partial.sum[r] = partial.sum[r] + SumLanes(sum);
   }
 }
 
@@ -374,15 +370,13 @@ static void AccumulateRecord(AttendState* s, const kvarn_plane& plane, const uin
   float offset[kQueryBlock];
   for (int r = 0; r < s->rows; ++r) {
     const float* p = s->score + static_cast<int64_t>(r) * kMaxGroup;
-    LaneSum zero = ZeroLanes();
-    for (int g = 0; g < group; g += 32) {
-      for (int i = 0; i < 32 / kWidth; ++i) {
-        const int at = g + i * kWidth;
-        Store(folded + at, Load(p + at) * Load(a + at));
-        zero.part[i] = zero.part[i] + Load(p + at) * Load(z + at);
-      }
+    Vf zero = Splat(0.0F);
+    for (int g = 0; g < group; g += kWidth) {
+      const Vf at = Load(p + g);
+      Store(folded + g, at * Load(a + g));
+      zero = zero + at * Load(z + g);
     }
-    offset[r] = Join(zero);
+    offset[r] = SumLanes(zero);
     int8_t* high = s->weights + static_cast<int64_t>(2 * r) * s->weight_stride;
     scale[r] = QuantiseWeights(folded, group, high, high + s->weight_stride);
   }

@@ -36,6 +36,30 @@ KVARN_INLINE Vf Sqrt(Vf x) {
 // Integer part of a code: rounded, then clamped to [0, top]; clamping first keeps Round in range.
 KVARN_INLINE Vf RoundToCode(Vf x, float top) { return Round(Min(Max(x, Splat(0.0F)), Splat(top))); }
 
+typedef int8_t Vb __attribute__((vector_size(kWidth), aligned(1)));
+KVARN_INLINE void Store(int8_t* p, Vi v) {
+  *reinterpret_cast<Vb*>(p) = __builtin_convertvector(v, Vb);
+}
+
+// Lane i and lane i ^ kOther change places.
+template <int kOther, int... kLane>
+KVARN_INLINE Vf Exchange(Vf v, std::integer_sequence<int, kLane...>) {
+  return __builtin_shufflevector(v, v, (kLane ^ kOther)...);
+}
+// Over all lanes, in any order: not for the encoder, whose sums have theirs.
+template <int kHalf = kWidth / 2>
+KVARN_INLINE float SumLanes(Vf v) {
+  v = v + Exchange<kHalf>(v, std::make_integer_sequence<int, kWidth>());
+  if constexpr (kHalf > 1) return SumLanes<kHalf / 2>(v);
+  return v[0];
+}
+template <int kHalf = kWidth / 2>
+KVARN_INLINE float MaxLanes(Vf v) {
+  v = Max(v, Exchange<kHalf>(v, std::make_integer_sequence<int, kWidth>()));
+  if constexpr (kHalf > 1) return MaxLanes<kHalf / 2>(v);
+  return v[0];
+}
+
 // A sum over channels: partial sums i mod 32 held in 32 / kWidth vectors, joined by halving.
 struct LaneSum {
   Vf part[32 / kWidth];

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention on packed planes with one thread: nanoseconds for each cached token and KV head, and
+// how fast packed bytes are read. Caches are as warm as the size of the planes leaves them.
+//   cpu_attention_bench --benchmark_filter=k4v2
+//   cpu_attention_bench --isa=avx2        force a level: scalar, avx2, avx512
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kvarn/kvarn.h"
+
+namespace {
+
+struct AlignedFree {
+  void operator()(void* memory) const { std::free(memory); }
+};
+using Block = std::unique_ptr<uint8_t, AlignedFree>;
+
+Block Allocate(size_t bytes) {
+  void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  return Block(static_cast<uint8_t*>(memory));
+}
+
+struct PlaneDestroy {
+  void operator()(kvarn_plane* plane) const { kvarn_plane_destroy(plane); }
+};
+
+// One plane filled with random rows.
+struct Plane {
+  std::unique_ptr<kvarn_plane, PlaneDestroy> plane;
+  Block memory;
+  size_t bytes = 0;
+
+  Plane(kvarn_role role, int bits, int head_dim, int64_t n_rows) {
+    kvarn_plane_config config = {};
+    config.format = {role, KVARN_BALANCED, KVARN_ORDER_CPU, bits, 128, head_dim};
+    config.n_rows = n_rows;
+    config.tail_rows = 128;
+    config.sink_tiles = 1;
+    kvarn_plane* made = nullptr;
+    if (kvarn_plane_create(&config, &made) != KVARN_OK) std::abort();
+    plane.reset(made);
+    bytes = kvarn_plane_bytes(made);
+    memory = Allocate(bytes);
+    kvarn_plane_reset(made, memory.get());
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> row(static_cast<size_t>(head_dim));
+    for (int64_t i = 0; i < n_rows; ++i) {
+      for (float& x : row) x = normal(random);
+      kvarn_plane_write(made, memory.get(), i, row.data(), nullptr, 0, 0);
+    }
+  }
+};
+
+void Attention(benchmark::State& state, int key_bits, int value_bits) {
+  const auto dim = static_cast<int>(state.range(0));
+  const auto heads = static_cast<int>(state.range(1));
+  const int64_t rows = state.range(2);
+  const auto tokens = static_cast<int>(state.range(3));
+  const Plane keys(KVARN_KEY, key_bits, dim, rows);
+  const Plane values(KVARN_VALUE, value_bits, dim, rows);
+  const auto width = static_cast<size_t>(dim);
+  std::vector<float> query(width * static_cast<size_t>(heads * tokens), 0.3F);
+  std::vector<float> out(query.size());
+  kvarn_attention call = {};
+  call.key_plane = keys.plane.get();
+  call.value_plane = values.plane.get();
+  call.keys = keys.memory.get();
+  call.values = values.memory.get();
+  call.n_streams = call.n_kv_heads = 1;
+  call.n_tokens = tokens;
+  call.n_heads = heads;
+  call.n_rows = rows;
+  call.query = query.data();
+  call.out = out.data();
+  call.query_head_stride = call.out_head_stride = width * sizeof(float);
+  call.query_token_stride = call.out_token_stride =
+      call.query_head_stride * static_cast<size_t>(heads);
+  call.scale = 1.0F / std::sqrt(static_cast<float>(dim));
+  const Block workspace = Allocate(kvarn_attention_workspace_bytes(&call, 1));
+  for (auto _ : state) {
+    if (kvarn_attention_begin(&call, workspace.get(), 1) != KVARN_OK) std::abort();
+    kvarn_attention_run(&call, workspace.get(), 0, 1);
+    benchmark::ClobberMemory();
+  }
+  const auto iterations = static_cast<int64_t>(state.iterations());
+  state.counters["token-head"] =
+      benchmark::Counter(static_cast<double>(rows * iterations),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.SetBytesProcessed(static_cast<int64_t>(keys.bytes + values.bytes) * iterations);
+}
+
+void Grid(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"dim", "gqa", "depth", "tokens"});
+  for (const int dim : {64, 128, 256}) {
+    for (const int gqa : {1, 3, 4, 8}) bench->Args({dim, gqa, 8192, 1});
+  }
+  for (const int depth : {1024, 32768}) bench->Args({64, 3, depth, 1});
+  for (const int tokens : {2, 8, 128}) bench->Args({64, 3, 8192, tokens});
+}
+
+BENCHMARK_CAPTURE(Attention, k4v2, 4, 2)->Apply(Grid);
+BENCHMARK_CAPTURE(Attention, k2v2, 2, 2)->Apply(Grid);
+BENCHMARK_CAPTURE(Attention, k4v4, 4, 4)->Apply(Grid);
+BENCHMARK_CAPTURE(Attention, k8v8, 8, 8)->Args({64, 3, 8192, 1})->Args({128, 4, 8192, 1});
+BENCHMARK_CAPTURE(Attention, k3v3, 3, 3)->Args({64, 3, 8192, 1})->Args({128, 4, 8192, 1});
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // "--isa=avx2" is ours, the rest is the library's.
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.rfind("--isa=", 0) != 0) continue;
+    if (kvarn_isa_force(word.c_str() + 6) != KVARN_OK) {
+      std::fprintf(stderr, "%s: not a level of this machine; known: scalar, avx2, avx512\n",
+                   argv[i]);
+      return 1;
+    }
+    for (int j = i; j + 1 < argc; ++j) argv[j] = argv[j + 1];
+    --argc;
+    break;
+  }
+  benchmark::AddCustomContext("isa", kvarn_isa_name());
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
