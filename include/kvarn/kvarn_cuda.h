@@ -37,7 +37,7 @@ KVARN_API kvarn_status kvarn_cuda_encode(const kvarn_format* format, kvarn_dtype
 //
 // softmax(scale q K^T) V for a few query tokens of each of many sequences, directly on records.
 // The rows of a sequence lie in three places, by position:
-//   * tile 0 as exact 16-bit rows (the sink), if sink_rows[i] >= 0;
+//   * tile 0 as exact 16-bit rows (the sink), if sink_rows[i] >= 0 and sealed_rows[i] covers it;
 //   * the other full tiles below sealed_rows[i] as records of order CUDA, found by block_table;
 //   * the rest as exact rows in a ring: position x in row ring_base[i] + x % ring_rows.
 // Query head h reads KV head h / (n_heads / n_kv_heads). Strides are bytes. Query token t of the T
@@ -48,7 +48,7 @@ typedef struct kvarn_cuda_decode {
   kvarn_dtype dtype;          // of query, out and exact rows
 
   int32_t n_sequences;  // >= 0
-  int32_t n_tokens;     // 1..8
+  int32_t n_tokens;     // >= 1
   int32_t n_heads;      // multiple of n_kv_heads
   int32_t n_kv_heads;
 
@@ -95,7 +95,8 @@ typedef struct kvarn_cuda_decode {
 KVARN_API size_t kvarn_cuda_decode_workspace_bytes(const kvarn_cuda_decode* call);
 
 // KVARN_OK, or why the call cannot run: KVARN_ERROR_ARGUMENT, KVARN_ERROR_FORMAT, or
-// KVARN_ERROR_UNSUPPORTED where it is legal but no kernel was compiled for it.
+// KVARN_ERROR_UNSUPPORTED where it is legal but no kernel was compiled for it, or the device is not
+// of compute capability 9. At most 16 query rows (n_tokens * n_heads / n_kv_heads) so far.
 KVARN_API kvarn_status kvarn_cuda_decode_check(const kvarn_cuda_decode* call);
 
 // Cuts the work by the lengths found on the device. Once for all calls of one step that share

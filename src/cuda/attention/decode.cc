@@ -114,12 +114,12 @@ kvarn_status MakeParams(const kvarn_cuda_decode& call, void* workspace, DecodePa
   p->key_rotation_scale = key->scale;
   p->value_rotation_scale = value->scale;
   p->value_small_dim = value->small_dim;
-  if (workspace == nullptr) return KVARN_OK;
   bool key_ok = false;
   bool value_ok = false;
   p->key_small = SmallMatrix(*key, &key_ok);
   p->value_small = SmallMatrix(*value, &value_ok);
   if (!key_ok || !value_ok) return KVARN_ERROR_MEMORY;
+  if (workspace == nullptr) return KVARN_OK;
   const Workspace w = MakeWorkspace(*p);
   auto* base = static_cast<unsigned char*>(workspace);
   p->sequences = reinterpret_cast<DecodeSequence*>(base + w.sequences);
