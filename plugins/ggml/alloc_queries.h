@@ -39,10 +39,6 @@ class AllocQueries {
   // Rows of the largest cache of the context being allocated: the KV queries at the end of the
   // list.
   int64_t LargestRows(const void* device) const;
-  // True if the last `n` queries are the first cache of a context: no other cache before them.
-  bool IsFirstCache(size_t n) const {
-    return n >= queries_.size() || !queries_[queries_.size() - n - 1].is_kv;
-  }
   // The queries that make up a buffer of `size` bytes with at least one KV cache; empty if none do.
   std::vector<AllocQuery> Match(const void* device, size_t size, size_t alignment) const;
 

@@ -123,7 +123,7 @@ ggml_backend_buffer_t DefaultAllocBuffer(ggml_backend_buffer_type_t type, size_t
   ggml_backend_buffer_t buffer = NewKvBuffer(device, size);
   if (buffer == nullptr) return nullptr;
   const bool quantised = LogAllocation(*device, match, size);
-  if (!quantised && queries.IsFirstCache(match.size())) {
+  if (!quantised && match.front().n_rows >= queries.LargestRows(device)) {
     LogWarn(
         "this context of %lld tokens stays fp16: exact tiles would make up most of its cache "
         "(KVARN_SLIDING=on quantises it all the same)",

@@ -144,8 +144,8 @@ void GraphRewrite::PlanCopies() {
 
 // Looks once at where the caches lie: layers that are not offloaded, or -nkvo, pass us by silently.
 bool GraphRewrite::CheckPlacement(const GraphNodes& graph) {
-  int ours = 0, others = 0;
-  const char* example = nullptr;
+  bool ours = false;
+  const char* example = nullptr;  // of a cache elsewhere
   for (int i = 0; i < graph.n; ++i) {
     const ggml_tensor* node = graph[i];
     KvIdentity identity;
@@ -154,23 +154,23 @@ bool GraphRewrite::CheckPlacement(const GraphNodes& graph) {
       continue;
     }
     if (IsKvBuffer(Root(node)->buffer)) {
-      ++ours;
+      ours = true;
     } else if (IsDefaultType(Root(node)->buffer->buft)) {
       LogError("%s lies in a buffer that was not recognised as a KV cache; please report this",
                Root(node)->name);
       return false;
     } else {
-      ++others;
       example = Root(node)->name;
     }
   }
-  if (ours + others == 0) return true;
+  if (!ours && example == nullptr) return true;
   placement_checked_ = true;
-  if (others > 0) {
+  if (example != nullptr) {
+    // No number: layers that run elsewhere altogether are in graphs that we never see.
     LogWarn(
-        "%d KV cache(s), %s among them, are not kept by %s but in plain host memory, "
-        "unquantised: do not use -nkvo (--no-kv-offload), and offload all layers (-ngl 999)",
-        others, example, device_->name.c_str());
+        "KV caches such as %s are not kept by %s but in plain host memory, unquantised: do not use "
+        "-nkvo (--no-kv-offload), and offload all layers (-ngl 99) with -fa on",
+        example, device_->name.c_str());
   }
   return true;
 }

@@ -54,6 +54,12 @@ def test_cache_kept_off_the_device(run_llama, smollm2):
     assert run.stderr.count("do not use -nkvo") == 1
 
 
+def test_context_too_small_to_gain(run_llama, plugin_path, smollm2):
+    run = complete(run_llama, smollm2, "-c", "256", "-ngl", "99", "-fa", "on")
+    assert run.returncode == 0
+    assert run.stderr.count("stays fp16: exact tiles would make up most") == 1
+
+
 def test_layers_not_offloaded(run_llama, plugin_path, smollm2):
     env = {"GGML_BACKEND_PATH": str(plugin_path)}
     args = ["--device", DEVICE, "-ngl", "10", "-fa", "on"]
