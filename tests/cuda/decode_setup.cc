@@ -188,7 +188,7 @@ kvarn_status DecodeSetup::Run() {
   if (status != KVARN_OK) return status;
   workspace_ = std::make_unique<DeviceArray<uint8_t>>(bytes);
   Check(cudaMemset(workspace_->get(), 0xFF, bytes), "memset");
-  Check(cudaMemset(out_->get(), 0xFF, out_->Download().size() * 2), "memset");
+  Check(cudaMemset(out_->get(), 0xFF, out_->bytes()), "memset");
   status = kvarn_cuda_decode_plan(&call_, workspace_->get(), nullptr);
   if (status == KVARN_OK) status = kvarn_cuda_decode_run(&call_, workspace_->get(), nullptr);
   Check(cudaDeviceSynchronize(), "decode");
@@ -206,7 +206,7 @@ bool DecodeSetup::RepeatsExactly() {
   kvarn_cuda_decode_run(&call_, workspace_->get(), stream);
   Check(cudaStreamEndCapture(stream, &graph), "end of capture");
   Check(cudaGraphInstantiate(&exec, graph, 0), "graph");
-  Check(cudaMemset(out_->get(), 0xFF, first.size() * 2), "memset");
+  Check(cudaMemset(out_->get(), 0xFF, out_->bytes()), "memset");
   Check(cudaGraphLaunch(exec, stream), "launch");
   Check(cudaStreamSynchronize(stream), "graph run");
   cudaGraphExecDestroy(exec);

@@ -32,6 +32,7 @@ class DeviceArray {
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
   T* get() { return static_cast<T*>(data_); }
+  size_t bytes() const { return count_ * sizeof(T); }
   void Upload(const std::vector<T>& host) {
     Check(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice), "upload");
   }

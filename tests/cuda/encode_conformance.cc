@@ -149,8 +149,7 @@ int RunCase(const Case& c) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+  if (!kvarn_cuda_test::HasDevice()) {
     std::printf("skipped: no CUDA device on this machine\n");
     return kSkip;
   }

@@ -52,7 +52,8 @@ int MultiprocessorCount() {
   return count;
 }
 
-kvarn_status CheckShape(const kvarn_cuda_decode& c) {
+// On success `instance` is what serves the call.
+kvarn_status CheckShape(const kvarn_cuda_decode& c, const DecodeInstance** instance) {
   if (!IsCudaRecord(c.key_format, KVARN_KEY) || !IsCudaRecord(c.value_format, KVARN_VALUE) ||
       c.key_format.group != c.value_format.group) {
     return KVARN_ERROR_FORMAT;
@@ -63,7 +64,8 @@ kvarn_status CheckShape(const kvarn_cuda_decode& c) {
       !(c.scale > 0.0F) || !(c.softcap >= 0.0F) || c.window < 0 || !(c.max_bias >= 0.0F)) {
     return KVARN_ERROR_ARGUMENT;
   }
-  return FindDecodeInstance(c) == nullptr ? KVARN_ERROR_UNSUPPORTED : KVARN_OK;
+  *instance = FindDecodeInstance(c);
+  return *instance == nullptr ? KVARN_ERROR_UNSUPPORTED : KVARN_OK;
 }
 
 bool Aligned(const void* pointer, size_t to) {
@@ -88,8 +90,8 @@ kvarn_status CheckPointers(const kvarn_cuda_decode& c) {
 }
 
 // The call must have passed CheckShape; pointers into the workspace are set if it is given.
-kvarn_status MakeParams(const kvarn_cuda_decode& call, void* workspace, DecodeParams* p) {
-  const DecodeInstance& instance = *FindDecodeInstance(call);
+kvarn_status MakeParams(const kvarn_cuda_decode& call, const DecodeInstance& instance,
+                        void* workspace, DecodeParams* p) {
   *p = {};
   p->call = call;
   p->heads_per_kv = call.n_heads / call.n_kv_heads;
@@ -133,44 +135,50 @@ kvarn_status MakeParams(const kvarn_cuda_decode& call, void* workspace, DecodePa
   return KVARN_OK;
 }
 
-kvarn_status Prepare(const kvarn_cuda_decode* call, void* workspace, DecodeParams* params) {
+kvarn_status Prepare(const kvarn_cuda_decode* call, void* workspace,
+                     const DecodeInstance** instance, DecodeParams* params) {
   if (call == nullptr || workspace == nullptr || !Aligned(workspace, 256)) {
     return KVARN_ERROR_ARGUMENT;
   }
-  kvarn_status status = CheckShape(*call);
+  kvarn_status status = CheckShape(*call, instance);
   if (status == KVARN_OK) status = CheckPointers(*call);
-  return status == KVARN_OK ? MakeParams(*call, workspace, params) : status;
+  return status == KVARN_OK ? MakeParams(*call, **instance, workspace, params) : status;
 }
 
 }  // namespace
 }  // namespace kvarn::cuda
 
+using kvarn::cuda::DecodeInstance;
 using kvarn::cuda::DecodeParams;
 
 size_t kvarn_cuda_decode_workspace_bytes(const kvarn_cuda_decode* call) {
-  if (call == nullptr || kvarn::cuda::CheckShape(*call) != KVARN_OK) return 0;
+  const DecodeInstance* instance = nullptr;
+  if (call == nullptr || kvarn::cuda::CheckShape(*call, &instance) != KVARN_OK) return 0;
   DecodeParams params;
-  if (kvarn::cuda::MakeParams(*call, nullptr, &params) != KVARN_OK) return 0;
+  if (kvarn::cuda::MakeParams(*call, *instance, nullptr, &params) != KVARN_OK) return 0;
   return kvarn::cuda::MakeWorkspace(params).bytes;
 }
 
 kvarn_status kvarn_cuda_decode_check(const kvarn_cuda_decode* call) {
-  return call == nullptr ? KVARN_ERROR_ARGUMENT : kvarn::cuda::CheckShape(*call);
+  const DecodeInstance* instance = nullptr;
+  return call == nullptr ? KVARN_ERROR_ARGUMENT : kvarn::cuda::CheckShape(*call, &instance);
 }
 
 kvarn_status kvarn_cuda_decode_plan(const kvarn_cuda_decode* call, void* workspace, void* stream) {
+  const DecodeInstance* instance = nullptr;
   DecodeParams params;
-  const kvarn_status status = kvarn::cuda::Prepare(call, workspace, &params);
+  const kvarn_status status = kvarn::cuda::Prepare(call, workspace, &instance, &params);
   if (status != KVARN_OK || call->n_sequences == 0) return status;
   kvarn::cuda::LaunchPlan(params, stream);
   return cudaPeekAtLastError() == cudaSuccess ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;
 }
 
 kvarn_status kvarn_cuda_decode_run(const kvarn_cuda_decode* call, void* workspace, void* stream) {
+  const DecodeInstance* instance = nullptr;
   DecodeParams params;
-  const kvarn_status status = kvarn::cuda::Prepare(call, workspace, &params);
+  const kvarn_status status = kvarn::cuda::Prepare(call, workspace, &instance, &params);
   if (status != KVARN_OK || call->n_sequences == 0) return status;
-  cudaError_t error = kvarn::cuda::FindDecodeInstance(*call)->launch(params, stream);
+  cudaError_t error = instance->launch(params, stream);
   if (error == cudaSuccess) error = kvarn::cuda::LaunchCombine(params, stream);
   return error == cudaSuccess ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;
 }

@@ -58,7 +58,7 @@ __device__ __forceinline__ uint32_t MultiplyHalf2(uint32_t a, __half2 b) {
   return *reinterpret_cast<const uint32_t*>(&product);
 }
 
-// Word `r` of fp16 or bf16 pair `bits` as fp32.
+// A pair of fp16 or bf16 values as fp32.
 __device__ __forceinline__ float2 ToFloat2(uint32_t bits, bool bf16) {
   if (bf16) return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000U));
   return __half22float2(AsHalf2(bits));
