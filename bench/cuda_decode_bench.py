@@ -33,6 +33,10 @@ class Tile(ctypes.Structure):
         ("balance", ctypes.c_uint64),
         ("record", ctypes.c_uint64),
         ("written", ctypes.c_uint64 * 2),
+        ("later_rows", ctypes.c_uint64),
+        ("later_row_stride", ctypes.c_int64),
+        ("later_from", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
     ]
 
 

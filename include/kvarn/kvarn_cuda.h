@@ -21,7 +21,12 @@ typedef struct kvarn_cuda_tile {
   int64_t row_stride;     // bytes from one position to the next
   const int8_t* balance;  // device [head_dim], or null (all zero); ignored for values
   void* record;           // device, kvarn_record_bytes(format), aligned to 16
-  uint64_t written[2];    // one bit a position that holds a row; at least one
+  uint64_t written[2];    // one bit a position that holds a row; none: no tile, nothing is done
+  // Null, or where positions from later_from on lie: later_rows + position * later_row_stride.
+  const void* later_rows;
+  int64_t later_row_stride;
+  int32_t later_from;
+  int32_t reserved;
 } kvarn_cuda_tile;
 
 // Encode n_tiles tiles. format->order must be KVARN_ORDER_CUDA, format->mode KVARN_BALANCED and
@@ -106,6 +111,84 @@ KVARN_API kvarn_status kvarn_cuda_decode_plan(const kvarn_cuda_decode* call, voi
 
 // Attention by the plan in the workspace. Calls that share a workspace must be ordered by stream.
 KVARN_API kvarn_status kvarn_cuda_decode_run(const kvarn_cuda_decode* call, void* workspace,
+                                             void* stream);
+
+// -------------------------------------------------------------------- life of tiles, paged hosts
+//
+// Takes the new rows of a step into the cache of kvarn_cuda_decode: seals the tiles that the step
+// completes, then writes exact rows into rings and sinks. Everything follows from row_begin and
+// lengths, which lie on the device, and from nothing else: rows that are written again (rejected
+// drafts, preempted requests) replace what was there, and the same rows in other steps give the
+// same bytes.
+//   * Sequence i has row_begin[i + 1] - row_begin[i] new rows, its last ones: its row count
+//     afterwards is lengths[i]. Steps may be of any length; a capture serves all steps with at most
+//     n_rows rows.
+//   * A tile is sealed when `tail_rows` rows beyond its end have been written.
+//   * A ring keeps the last ring_rows / group tiles that were begun. It must reach back to the
+//     first row of any tile that may still be sealed: ring_rows >= tail_rows + 2 * group, and
+//     `group` more for each `group` rows by which lengths may fall (rejected drafts).
+//   * Balance: tile balance_tile computes it from its own rows and queries, later tiles take that
+//     of the record of balance_tile, earlier ones compute their own.
+// Rows with a NaN or Inf are stored as zeros.
+typedef struct kvarn_cuda_append {
+  kvarn_format key_format;    // order CUDA, balanced; same group as values
+  kvarn_format value_format;  // order CUDA, balanced
+  kvarn_dtype dtype;          // of all rows
+
+  int32_t n_sequences;  // >= 0
+  int32_t n_rows;       // >= 0, new rows of all sequences at most
+  int32_t n_heads;      // multiple of n_kv_heads, at most 16 times as many
+  int32_t n_kv_heads;
+
+  const int32_t* row_begin;  // device [n_sequences + 1] ascending, the last at most n_rows
+  const int32_t* lengths;    // device [n_sequences]
+
+  // New rows, sequence by sequence: new_keys + row * new_key_row_stride + head *
+  // new_key_head_stride. Bases and strides multiples of 16 bytes.
+  const void* new_keys;  // device [n_rows][n_kv_heads][Dk]
+  const void* new_values;
+  int64_t new_key_row_stride, new_key_head_stride;
+  int64_t new_value_row_stride, new_value_head_stride;
+  const void* query;  // device [n_rows][n_heads][Dk], or null: balance from keys alone
+  int64_t query_row_stride, query_head_stride;
+
+  // The cache, as in kvarn_cuda_decode; ring_rows a multiple of the group.
+  void* key_records;  // device
+  void* value_records;
+  int64_t key_block_stride, key_head_stride;
+  int64_t value_block_stride, value_head_stride;
+  const int32_t* block_table;  // device [n_sequences][block_table_stride], by tile
+  int32_t block_table_stride;
+  void* exact_keys;  // device
+  void* exact_values;
+  int64_t exact_key_row_stride, exact_key_head_stride;
+  int64_t exact_value_row_stride, exact_value_head_stride;
+  int32_t ring_rows;
+  const int32_t* ring_base;  // device [n_sequences]
+  const int32_t* sink_rows;  // device [n_sequences] exact row of position 0, or -1; null: none
+  // Query statistics of the first tiles: fp16 [n_kv_heads][Dk] for each ring row, needed while a
+  // sequence is shorter than (balance_tile + 1) * group + tail_rows; null if query is.
+  void* query_rms;
+  int64_t query_rms_row_stride;  // a multiple of 2
+
+  int32_t tail_rows;     // >= 0
+  int32_t balance_tile;  // >= 0: 0, or the number of tiles that stay exact as sinks
+  int32_t* sealed_rows;  // device [n_sequences] out, for kvarn_cuda_decode; may be null
+  kvarn_counts* counts;  // device, added to, may be null
+} kvarn_cuda_append;
+
+// Bytes of workspace (device, aligned to 256) for calls of at most this shape; 0 if the call is not
+// legal. Only shapes and formats matter.
+KVARN_API size_t kvarn_cuda_append_workspace_bytes(const kvarn_cuda_append* call);
+
+// Finds out which tiles the step seals and writes sealed_rows. Once for all layers of a step.
+// KVARN_ERROR_ARGUMENT, KVARN_ERROR_FORMAT or KVARN_ERROR_UNSUPPORTED (head dims beyond 256) if the
+// call is not legal.
+KVARN_API kvarn_status kvarn_cuda_append_plan(const kvarn_cuda_append* call, void* workspace,
+                                              void* stream);
+
+// Seals and writes one layer by the plan in the workspace; before the attention of the step.
+KVARN_API kvarn_status kvarn_cuda_append_run(const kvarn_cuda_append* call, void* workspace,
                                              void* stream);
 
 #ifdef __cplusplus

@@ -10,7 +10,7 @@
 namespace kvarn::cuda {
 
 template <typename Shape, bool kGeneral>
-__global__ void __maxnreg__(Shape::kRegisters)
+__global__ void __maxnreg__(kGeneral ? 255 : Shape::kRegisters)
     DecodeKernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(128) unsigned char shared[];
 #if __CUDA_ARCH__ >= 900

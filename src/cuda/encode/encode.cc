@@ -5,6 +5,7 @@
 
 #include "codec/rotation.h"
 #include "cuda/common/small_matrix.h"
+#include "cuda/encode/encode.h"
 #include "cuda/encode/params.h"
 
 namespace kvarn::cuda {

@@ -74,6 +74,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kColumns <= 4 ? 2 : 1)
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   auto* shared = reinterpret_cast<EncodeShared<kColumns>*>(shared_bytes);
   const kvarn_cuda_tile job = params.tiles[blockIdx.x];
+  if ((job.written[0] | job.written[1]) == 0) return;
   ListRows(job, params.group, shared);
   ClearTile(params, job, shared);
   __syncthreads();

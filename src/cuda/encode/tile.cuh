@@ -126,8 +126,11 @@ __device__ void LoadTile(const EncodeParams& params, const kvarn_cuda_tile& tile
 #pragma unroll
   for (int i = 0; i < kTokensPerThread; ++i) {  // all loads first: they overlap
     const int g = 8 * i + Warp();
+    const int position = shared->position[g < n ? g : 0];
+    const bool later = tile.later_rows != nullptr && position >= tile.later_from;
     const auto* row = reinterpret_cast<const uint16_t*>(
-        static_cast<const uint8_t*>(tile.rows) + shared->position[g < n ? g : 0] * tile.row_stride);
+        static_cast<const uint8_t*>(later ? tile.later_rows : tile.rows) +
+        position * (later ? tile.later_row_stride : tile.row_stride));
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int d = 32 * c + Lane();
