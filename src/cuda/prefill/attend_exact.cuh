@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The exact rows of a block of query rows: sink, ring and the call's own chunk. K of the next stage
+// is copied while V of this one is multiplied, and the other way round.
+#pragma once
+
+#include "cuda/prefill/queries.cuh"
+#include "cuda/prefill/weights.cuh"
+
+namespace kvarn::cuda {
+
+// Row of a position as an exact row.
+__device__ __forceinline__ const unsigned char* RowAt(const PrefillParams& p,
+                                                      const QueryBlock& block, bool key,
+                                                      int position) {
+  const kvarn_cuda_decode& call = p.call.attention;
+  if (position >= block.start) {
+    const int64_t row = block.first_token + position - block.start;
+    return key ? static_cast<const unsigned char*>(p.call.chunk_keys) +
+                     row * p.call.chunk_key_row_stride +
+                     block.kv_head * p.call.chunk_key_head_stride
+               : static_cast<const unsigned char*>(p.call.chunk_values) +
+                     row * p.call.chunk_value_row_stride +
+                     block.kv_head * p.call.chunk_value_head_stride;
+  }
+  const int64_t row = block.sink_rows && position < block.sink_end
+                          ? block.sink_row + position
+                          : block.ring_base + position % call.ring_rows;
+  return key ? static_cast<const unsigned char*>(call.exact_keys) +
+                   row * call.exact_key_row_stride + block.kv_head * call.exact_key_head_stride
+             : static_cast<const unsigned char*>(call.exact_values) +
+                   row * call.exact_value_row_stride + block.kv_head * call.exact_value_head_stride;
+}
+
+// Rows of a stage; zeros behind the last row that any query sees (a weight of 0 times whatever
+// lies there must be 0).
+template <typename Shape, bool kKey>
+__device__ __forceinline__ void CopyRows(const PrefillParams& p, const QueryBlock& block, int first,
+                                         unsigned char* to) {
+  constexpr int kChunks = (kKey ? Shape::kKeyDim : Shape::kValueDim) / 8;
+  constexpr int kPitch = kKey ? Shape::kKeyPitch : Shape::kValuePitch;
+  static_assert(kStageRows * kChunks % Shape::kThreads == 0);
+#pragma unroll 4
+  for (int i = 0; i < kStageRows * kChunks / Shape::kThreads; ++i) {
+    const int index = Shape::kThreads * i + static_cast<int>(threadIdx.x);
+    const int row = index / kChunks;
+    const int chunk = index % kChunks;
+    const int position = min(first + row, block.high);
+    CopyAsync(SharedAddress(to + row * kPitch + 16 * Swizzle(row, chunk)),
+              RowAt(p, block, kKey, position) + 16 * chunk, first + row <= block.high);
+  }
+}
+
+// The stages of a block: the sink's, then the open ones.
+class ExactStages {
+ public:
+  template <typename Shape>
+  __device__ __forceinline__ static ExactStages Of(const PrefillParams& p,
+                                                   const QueryBlock& block) {
+    ExactStages s;
+    const int visible = FirstVisible(p, block.low) / kStageRows * kStageRows;
+    s.sink_end_ = block.sink_end;
+    s.open_ = max(RecordEnd<Shape>(p, block, block.low), visible);
+    s.at_ = visible < block.sink_end ? visible : s.open_;
+    s.last_ = block.high;
+    return s;
+  }
+  __device__ __forceinline__ bool Done() const { return at_ > last_; }
+  __device__ __forceinline__ StageColumns at() const {
+    return {at_ < sink_end_ ? Part::kSink : Part::kOpen, at_, at_ + kStageRows - 1, at_};
+  }
+  __device__ __forceinline__ void Next() {
+    const bool sink = at_ < sink_end_;
+    at_ += kStageRows;
+    if (sink && at_ >= sink_end_) at_ = open_;
+  }
+
+ private:
+  int at_, sink_end_, open_, last_;
+};
+
+template <typename Shape, bool kBf16>
+__device__ __forceinline__ void AttendExact(const PrefillParams& p, const QueryBlock& block,
+                                            unsigned char* shared, int warp, int lane,
+                                            RowState<Shape>* state) {
+  unsigned char* keys = shared + Shape::kKeyAt;
+  unsigned char* values = shared + Shape::kValueAt;
+  ExactStages stages = ExactStages::Of<Shape>(p, block);
+  if (stages.Done()) return;
+  CopyRows<Shape, true>(p, block, stages.at().first, keys);
+  CommitCopies();
+  CopyRows<Shape, false>(p, block, stages.at().first, values);
+  CommitCopies();
+  LoadQueries<Shape>(p, block, warp, lane, shared + Shape::kQueryAt);
+  for (;;) {
+    const StageColumns at = stages.at();
+    stages.Next();
+    const bool more = !stages.Done();
+    StageScores<Shape> score;
+    StageWeights<Shape> weight;
+    WaitCopies<1>();
+    __syncthreads();
+    Score<Shape, kBf16>(SharedAddress(shared + Shape::kQueryAt), SharedAddress(keys), warp, lane,
+                        score);
+    __syncthreads();
+    if (more) CopyRows<Shape, true>(p, block, stages.at().first, keys);
+    CommitCopies();
+    float unit[Shape::kRowTiles][2];
+#pragma unroll
+    for (int t = 0; t < Shape::kRowTiles; ++t) {
+      unit[t][0] = unit[t][1] = p.call.attention.scale * kLog2E;
+    }
+    Weigh<Shape, kBf16>(p, block, at, warp, lane, unit, score, state, weight);
+    WaitCopies<1>();
+    __syncthreads();
+    AccumulateRows<Shape, kBf16>(weight, SharedAddress(values), lane, state->out);
+    if (!more) return;
+    __syncthreads();
+    CopyRows<Shape, false>(p, block, stages.at().first, values);
+    CommitCopies();
+  }
+}
+
+}  // namespace kvarn::cuda
