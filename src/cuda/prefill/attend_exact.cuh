@@ -9,27 +9,32 @@
 
 namespace kvarn::cuda {
 
-// Row of a position as an exact row.
-__device__ __forceinline__ const unsigned char* RowAt(const PrefillParams& p,
-                                                      const QueryBlock& block, bool key,
-                                                      int position) {
+// K or V of a KV head as exact rows.
+struct ExactRows {
+  const unsigned char* chunk;  // row of the first query token of the sequence
+  const unsigned char* kept;   // row 0 of sinks and rings
+  int64_t chunk_stride, kept_stride;
+};
+template <bool kKey>
+__device__ __forceinline__ ExactRows RowsOf(const PrefillParams& p, const QueryBlock& block) {
   const kvarn_cuda_decode& call = p.call.attention;
-  if (position >= block.start) {
-    const int64_t row = block.first_token + position - block.start;
-    return key ? static_cast<const unsigned char*>(p.call.chunk_keys) +
-                     row * p.call.chunk_key_row_stride +
-                     block.kv_head * p.call.chunk_key_head_stride
-               : static_cast<const unsigned char*>(p.call.chunk_values) +
-                     row * p.call.chunk_value_row_stride +
-                     block.kv_head * p.call.chunk_value_head_stride;
-  }
-  const int64_t row = block.sink_rows && position < block.sink_end
-                          ? block.sink_row + position
-                          : block.ring_base + position % call.ring_rows;
-  return key ? static_cast<const unsigned char*>(call.exact_keys) +
-                   row * call.exact_key_row_stride + block.kv_head * call.exact_key_head_stride
-             : static_cast<const unsigned char*>(call.exact_values) +
-                   row * call.exact_value_row_stride + block.kv_head * call.exact_value_head_stride;
+  const int64_t head = block.kv_head;
+  const int64_t chunk_stride = kKey ? p.call.chunk_key_row_stride : p.call.chunk_value_row_stride;
+  return {static_cast<const unsigned char*>(kKey ? p.call.chunk_keys : p.call.chunk_values) +
+              head * (kKey ? p.call.chunk_key_head_stride : p.call.chunk_value_head_stride) +
+              block.first_token * chunk_stride,
+          static_cast<const unsigned char*>(kKey ? call.exact_keys : call.exact_values) +
+              head * (kKey ? call.exact_key_head_stride : call.exact_value_head_stride),
+          chunk_stride, kKey ? call.exact_key_row_stride : call.exact_value_row_stride};
+}
+__device__ __forceinline__ const unsigned char* RowAt(const PrefillParams& p,
+                                                      const QueryBlock& block,
+                                                      const ExactRows& rows, int position) {
+  if (position >= block.start) return rows.chunk + (position - block.start) * rows.chunk_stride;
+  const int row = block.sink_rows && position < block.sink_end
+                      ? block.sink_row + position
+                      : block.ring_base + position % p.call.attention.ring_rows;
+  return rows.kept + row * rows.kept_stride;
 }
 
 // Rows of a stage; zeros behind the last row that any query sees (a weight of 0 times whatever
@@ -40,6 +45,7 @@ __device__ __forceinline__ void CopyRows(const PrefillParams& p, const QueryBloc
   constexpr int kChunks = (kKey ? Shape::kKeyDim : Shape::kValueDim) / 8;
   constexpr int kPitch = kKey ? Shape::kKeyPitch : Shape::kValuePitch;
   static_assert(kStageRows * kChunks % Shape::kThreads == 0);
+  const ExactRows rows = RowsOf<kKey>(p, block);
 #pragma unroll 4
   for (int i = 0; i < kStageRows * kChunks / Shape::kThreads; ++i) {
     const int index = Shape::kThreads * i + static_cast<int>(threadIdx.x);
@@ -47,7 +53,7 @@ __device__ __forceinline__ void CopyRows(const PrefillParams& p, const QueryBloc
     const int chunk = index % kChunks;
     const int position = min(first + row, block.high);
     CopyAsync(SharedAddress(to + row * kPitch + 16 * Swizzle(row, chunk)),
-              RowAt(p, block, kKey, position) + 16 * chunk, first + row <= block.high);
+              RowAt(p, block, rows, position) + 16 * chunk, first + row <= block.high);
   }
 }
 

@@ -40,6 +40,13 @@ constexpr uint32_t Moved(uint32_t word, int from, int to) {
   return from >= to ? word >> (from - to) : word << (to - from);
 }
 
+// (bits & mask) | add, as one instruction.
+__device__ __forceinline__ uint32_t Select(uint32_t bits, uint32_t mask, uint32_t add) {
+  uint32_t selected = 0;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(selected) : "r"(bits), "r"(mask), "r"(add));
+  return selected;
+}
+
 // Base + code of field r, depth kh of pair `pair` (a constant after unrolling) of an item, for
 // depth b = 0 and 1. `low`: the words of the unit in the plane of 8, 4 or 2 bits; `high`: of the
 // 1-bit plane (3 bits only).
@@ -50,14 +57,15 @@ __device__ __forceinline__ __half2 CodesAsHalf(const uint32_t (&low)[4], const u
   const int word = 2 * (pair % Fields::kPairs / (Fields::kPairs / 2)) + kh;
   const int from = Fields::From(pair, r);
   const int to = Fields::To(pair, r);
-  uint32_t bits = Moved(low[word], from, to) &
-                  InBothHalves(((1U << Fields::kPlaneBits) - 1U) << static_cast<unsigned>(to));
+  uint32_t bits = Select(Moved(low[word], from, to),
+                         InBothHalves(((1U << Fields::kPlaneBits) - 1U) << static_cast<unsigned>(to)),
+                         InBothHalves(static_cast<unsigned>(15 + 10 - to) << 10U));
   if constexpr (kBits == 3) {
     const int field = from / 2;
     const int high_from = 8 * (pair / 8) + 2 * (field % 4) + field / 4;
-    bits |= Moved(high[word], high_from, to + 2) & InBothHalves(4U << static_cast<unsigned>(to));
+    bits = Select(Moved(high[word], high_from, to + 2),
+                  InBothHalves(4U << static_cast<unsigned>(to)), bits);
   }
-  bits |= InBothHalves(static_cast<unsigned>(15 + 10 - to) << 10U);
   return *reinterpret_cast<const __half2*>(&bits);
 }
 
