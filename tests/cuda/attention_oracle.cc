@@ -21,7 +21,7 @@ constexpr double kBf16Step = 0x1p-8 / 1.7320508;
 // Independent roundings add up in squares; this many standard deviations are allowed.
 constexpr double kDeviations = 6.0;
 // Query rows of a prefill call that are compared.
-constexpr size_t kMostRows = 1200;
+constexpr size_t kMostRows = 600;
 
 }  // namespace
 

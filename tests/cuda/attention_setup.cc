@@ -13,7 +13,9 @@ namespace kvarn_cuda_test {
 namespace {
 
 constexpr int kRingRows = 256;
-constexpr int kMaxBlocks = 24;  // tiles share records beyond that: encoding on the CPU is slow
+// Tiles share records beyond that: encoding on the CPU is slow.
+constexpr int kMaxDecodeBlocks = 24;
+constexpr int kMaxPrefillBlocks = 8;
 
 kvarn_reference::Shape ShapeOf(const kvarn_format& format) {
   return {format.role == KVARN_KEY, true, format.bits, format.group, format.head_dim};
@@ -80,7 +82,8 @@ void AttentionSetup::MakeRecords(std::mt19937* random) {
   const size_t key_bytes = kvarn_record_bytes(&call_.key_format);
   const size_t value_bytes = kvarn_record_bytes(&call_.value_format);
   const size_t pair = key_bytes + value_bytes;
-  n_blocks_ = std::min(kMaxBlocks, tiles_per_sequence_ * call_.n_sequences + 1);
+  n_blocks_ = std::min(prefill_ ? kMaxPrefillBlocks : kMaxDecodeBlocks,
+                       tiles_per_sequence_ * call_.n_sequences + 1);
   records_.resize(pair * static_cast<size_t>(n_blocks_ * case_.n_kv_heads));
   std::normal_distribution<float> normal;
   const auto key_dim = static_cast<size_t>(case_.key_dim);

@@ -43,16 +43,14 @@ template <typename Shape, bool kKey>
 __device__ __forceinline__ void CopyRows(const PrefillParams& p, const QueryBlock& block, int first,
                                          unsigned char* to) {
   constexpr int kChunks = (kKey ? Shape::kKeyDim : Shape::kValueDim) / 8;
-  constexpr int kPitch = kKey ? Shape::kKeyPitch : Shape::kValuePitch;
-  static_assert(kStageRows * kChunks % Shape::kThreads == 0);
   const ExactRows rows = RowsOf<kKey>(p, block);
 #pragma unroll 4
-  for (int i = 0; i < kStageRows * kChunks / Shape::kThreads; ++i) {
-    const int index = Shape::kThreads * i + static_cast<int>(threadIdx.x);
+  for (int index = static_cast<int>(threadIdx.x); index < kStageRows * kChunks;
+       index += kPrefillThreads) {
     const int row = index / kChunks;
     const int chunk = index % kChunks;
     const int position = min(first + row, block.high);
-    CopyAsync(SharedAddress(to + row * kPitch + 16 * Swizzle(row, chunk)),
+    CopyAsync(SharedAddress(to + PanelOffset(kStageRows, row, chunk)),
               RowAt(p, block, rows, position) + 16 * chunk, first + row <= block.high);
   }
 }
@@ -102,22 +100,21 @@ __device__ __forceinline__ void AttendExact(const PrefillParams& p, const QueryB
     const StageColumns at = stages.at();
     stages.Next();
     const bool more = !stages.Done();
-    StageScores<Shape> score;
-    StageWeights<Shape> weight;
+    StageScores score;
+    StageWeights weight;
     WaitCopies<1>();
+    FenceForMatrices();
     __syncthreads();
     Score<Shape, kBf16>(SharedAddress(shared + Shape::kQueryAt), SharedAddress(keys), warp, lane,
                         score);
     __syncthreads();
     if (more) CopyRows<Shape, true>(p, block, stages.at().first, keys);
     CommitCopies();
-    float unit[Shape::kRowTiles][2];
-#pragma unroll
-    for (int t = 0; t < Shape::kRowTiles; ++t) {
-      unit[t][0] = unit[t][1] = p.call.attention.scale * kLog2E;
-    }
+    float unit[2];
+    unit[0] = unit[1] = p.call.attention.scale * kLog2E;
     Weigh<Shape, kBf16>(p, block, at, warp, lane, unit, score, state, weight);
     WaitCopies<1>();
+    FenceForMatrices();
     __syncthreads();
     AccumulateRows<Shape, kBf16>(weight, SharedAddress(values), lane, state->out);
     if (!more) return;

@@ -24,11 +24,11 @@ __device__ __forceinline__ void CopyRecords(const PrefillParams& p, const QueryB
                                block.kv_head * call.value_head_stride;
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 4
-  for (int at = 16 * thread; at < p.key_bytes; at += 16 * Shape::kThreads) {
+  for (int at = 16 * thread; at < p.key_bytes; at += 16 * kPrefillThreads) {
     CopyAsync(to + at, key + at, true);
   }
 #pragma unroll 4
-  for (int at = 16 * thread; at < p.value_bytes; at += 16 * Shape::kThreads) {
+  for (int at = 16 * thread; at < p.value_bytes; at += 16 * kPrefillThreads) {
     CopyAsync(to + p.key_bytes + at, value + at, true);
   }
   CommitCopies();
@@ -41,8 +41,8 @@ __device__ __forceinline__ bool BalanceChanges(const PrefillParams& p, const uns
                                                unsigned char* in_use, bool first) {
   constexpr int kPieces = Shape::kKeyDim / 16;
   const int piece =
-      (static_cast<int>(threadIdx.x) + Shape::kThreads - p.key_balance_at / 16 % Shape::kThreads) %
-      Shape::kThreads;
+      (static_cast<int>(threadIdx.x) + kPrefillThreads - p.key_balance_at / 16 % kPrefillThreads) %
+      kPrefillThreads;
   if (piece >= kPieces) return first;
   const uint4 now = *reinterpret_cast<const uint4*>(record + p.key_balance_at + 16 * piece);
   uint4* used = reinterpret_cast<uint4*>(in_use) + piece;
@@ -60,22 +60,20 @@ __device__ __forceinline__ void AttendStage(const PrefillParams& p, const QueryB
   DecodeStage<Shape, kStage>(p.call.attention.key_format.bits, p.call.attention.value_format.bits,
                              record, record + p.key_bytes, warp, lane, shared + Shape::kKeyAt,
                              shared + Shape::kValueAt);
+  FenceForMatrices();
   __syncthreads();
   if (kStage == Shape::kStages - 1 && next_tile >= 0) {
     CopyRecords<Shape>(p, block, next_tile, SharedAddress(record));
   }
-  StageScores<Shape> score;
-  StageWeights<Shape> weight;
+  StageScores score;
+  StageWeights weight;
   Score<Shape, false>(SharedAddress(shared + Shape::kQueryAt),
                       SharedAddress(shared + Shape::kKeyAt), warp, lane, score);
   const auto* units = reinterpret_cast<const float*>(shared + Shape::kUnitAt);
-  float unit[Shape::kRowTiles][2];
+  float unit[2];
 #pragma unroll
-  for (int t = 0; t < Shape::kRowTiles; ++t) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      unit[t][i] = units[warp * Shape::kWarpRows + 16 * t + 8 * i + lane / 4];
-    }
+  for (int i = 0; i < 2; ++i) {
+    unit[i] = units[warp * kWarpRows + 8 * i + lane / 4];
   }
   const int position = tile * Shape::kGroup;
   const StageColumns at = {Part::kRecords, position, position + Shape::kGroup - 1,
@@ -114,44 +112,45 @@ __device__ __forceinline__ bool AttendRecords(const PrefillParams& p, const Quer
   return true;
 }
 
+// Chunk of a row of outputs, so that rows and a quad's quarters of a row use different banks.
+__device__ __forceinline__ int Scattered(int row, int chunk) {
+  return chunk ^ ((row ^ (chunk >> 3 << 1)) & 7);
+}
+
 // From the frame of records to the plain one: channels 8n + 2j + i in column 2j + i of tile n.
-// Uses the warp's place of the queries.
+// Uses the place of K and V.
 template <typename Shape>
 __device__ __forceinline__ void RotateOutputs(const PrefillParams& p, unsigned char* shared,
                                               int warp, int lane, RowState<Shape>* state) {
   constexpr int kPart = Shape::kValueDim / 4;
-  unsigned char* scratch = shared + Shape::kQueryAt + warp * Shape::kWarpRows * Shape::kKeyPitch;
   const int g = lane / 4;
   const int j = lane % 4;
-  unsigned char* row = scratch + g * Shape::kScratchPitch;
+  unsigned char* row = shared + Shape::kKeyAt + (8 * warp + g) * Shape::kScratchPitch;
 #pragma unroll
-  for (int t = 0; t < Shape::kRowTiles; ++t) {
+  for (int i = 0; i < 2; ++i) {
+    float x[kPart];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float x[kPart];
+    for (int n = 0; n < Shape::kValueTiles; ++n) {
+      x[n] = state->out[n][2 * i];
+      x[Shape::kValueTiles + n] = state->out[n][2 * i + 1];
+    }
+    RotateRow<kPart, true>(x, p.value_small, lane);
+    __syncwarp();
 #pragma unroll
-      for (int n = 0; n < Shape::kValueTiles; ++n) {
-        x[n] = state->out[t][n][2 * i];
-        x[Shape::kValueTiles + n] = state->out[t][n][2 * i + 1];
-      }
-      RotateRow<kPart, true>(x, p.value_small, lane);
-      __syncwarp();
+    for (int c = 0; c < kPart; c += 4) {
+      *reinterpret_cast<float4*>(row + 16 * Scattered(g, (kPart * j + c) / 4)) =
+          make_float4(x[c], x[c + 1], x[c + 2], x[c + 3]);
+    }
+    __syncwarp();
 #pragma unroll
-      for (int c = 0; c < kPart; c += 4) {
-        *reinterpret_cast<float4*>(row + 16 * Swizzle(g, (kPart * j + c) / 4)) =
-            make_float4(x[c], x[c + 1], x[c + 2], x[c + 3]);
-      }
-      __syncwarp();
-#pragma unroll
-      for (int n = 0; n < Shape::kValueTiles; ++n) {
-        const float2 y =
-            *reinterpret_cast<const float2*>(row + 16 * Swizzle(g, 2 * n + j / 2) + 8 * (j % 2));
-        state->out[t][n][2 * i] = y.x * p.value_rotation_scale;
-        state->out[t][n][2 * i + 1] = y.y * p.value_rotation_scale;
-      }
+    for (int n = 0; n < Shape::kValueTiles; ++n) {
+      const float2 y =
+          *reinterpret_cast<const float2*>(row + 16 * Scattered(g, 2 * n + j / 2) + 8 * (j % 2));
+      state->out[n][2 * i] = y.x * p.value_rotation_scale;
+      state->out[n][2 * i + 1] = y.y * p.value_rotation_scale;
     }
   }
-  __syncwarp();
+  __syncthreads();
 }
 
 }  // namespace kvarn::cuda

@@ -57,9 +57,10 @@ __device__ __forceinline__ __half2 CodesAsHalf(const uint32_t (&low)[4], const u
   const int word = 2 * (pair % Fields::kPairs / (Fields::kPairs / 2)) + kh;
   const int from = Fields::From(pair, r);
   const int to = Fields::To(pair, r);
-  uint32_t bits = Select(Moved(low[word], from, to),
-                         InBothHalves(((1U << Fields::kPlaneBits) - 1U) << static_cast<unsigned>(to)),
-                         InBothHalves(static_cast<unsigned>(15 + 10 - to) << 10U));
+  uint32_t bits =
+      Select(Moved(low[word], from, to),
+             InBothHalves(((1U << Fields::kPlaneBits) - 1U) << static_cast<unsigned>(to)),
+             InBothHalves(static_cast<unsigned>(15 + 10 - to) << 10U));
   if constexpr (kBits == 3) {
     const int field = from / 2;
     const int high_from = 8 * (pair / 8) + 2 * (field % 4) + field / 4;

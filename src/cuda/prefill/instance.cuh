@@ -25,7 +25,7 @@ cudaError_t LaunchPrefill(const PrefillParams& params, int shared_bytes, void* s
   }
   if (error != cudaSuccess) return error;
   const auto n_ctas = static_cast<unsigned>(params.n_blocks * params.call.attention.n_kv_heads);
-  PrefillKernel<Shape><<<n_ctas, Shape::kThreads, static_cast<size_t>(shared_bytes),
+  PrefillKernel<Shape><<<n_ctas, kPrefillThreads, static_cast<size_t>(shared_bytes),
                          static_cast<cudaStream_t>(stream)>>>(params);
   return cudaPeekAtLastError();
 }

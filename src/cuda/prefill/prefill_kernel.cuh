@@ -11,21 +11,21 @@
 namespace kvarn::cuda {
 
 template <typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
+__global__ void __launch_bounds__(kPrefillThreads, Shape::kCtas)
     PrefillKernel(const __grid_constant__ PrefillParams p) {
-  extern __shared__ __align__(128) unsigned char shared[];
+  extern __shared__ __align__(1024) unsigned char shared[];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   // The same for all threads and rarely read: not worth their registers.
-  __shared__ QueryBlock block;
-  __shared__ bool found;
+  QueryBlock& block = *reinterpret_cast<QueryBlock*>(shared + Shape::kBlockAt);
+  static_assert(sizeof(QueryBlock) <= Shape::kRecordAt - Shape::kBlockAt);
+  bool found = true;
   if (warp == 0) {
     QueryBlock mine;
-    const bool any = FindBlock(p, Shape::kGroup, lane, &mine);
-    if (lane == 0) block = mine, found = any;
+    found = FindBlock(p, Shape::kGroup, lane, &mine);
+    if (lane == 0) block = mine;
   }
-  __syncthreads();
-  if (!found) return;
+  if (__syncthreads_and(static_cast<int>(found)) == 0) return;
   RowState<Shape> state;
   state.Reset();
   if (AttendRecords<Shape>(p, block, shared, warp, lane, &state)) {

@@ -25,8 +25,8 @@ __device__ __noinline__ void RotateQueries(const PrefillParams& p, const QueryBl
   const int j = lane % 4;
   const bool bf16 = p.call.attention.dtype == KVARN_BF16;
 #pragma unroll 1
-  for (int first = 0; first < Shape::kWarpRows; first += 8) {
-    const int row = warp * Shape::kWarpRows + first + g;
+  for (int first = 0; first < kWarpRows; first += 8) {
+    const int row = warp * kWarpRows + first + g;
     const BlockRow at = RowOf(p, block, row);
     uint32_t words[kPart / 2] = {};
     if (at.real) LoadWords<kPart / 2, 8>(QueryOf(p, block, at) + 2 * kPart * j, words);
@@ -53,13 +53,13 @@ __device__ __noinline__ void RotateQueries(const PrefillParams& p, const QueryBl
 #pragma unroll
     for (int i = 0; i < kPart; i += 4) {
       const int channel = kPart * j + i;
-      *reinterpret_cast<uint2*>(queries + row * Shape::kKeyPitch + 16 * Swizzle(row, channel / 8) +
+      *reinterpret_cast<uint2*>(queries + PanelOffset(kPrefillRows, row, channel / 8) +
                                 2 * (channel % 8)) =
           make_uint2(PackHalf(x[i] * normal, x[i + 1] * normal),
                      PackHalf(x[i + 2] * normal, x[i + 3] * normal));
     }
   }
-  __syncwarp();
+  FenceForMatrices();
 }
 
 template <typename Shape>
@@ -67,16 +67,16 @@ __device__ __forceinline__ void LoadQueries(const PrefillParams& p, const QueryB
                                             int warp, int lane, unsigned char* queries) {
   constexpr int kPieces = Shape::kKeyDim / 4;  // of 8 bytes
 #pragma unroll 4
-  for (int i = lane; i < Shape::kWarpRows * kPieces; i += 32) {
-    const int row = warp * Shape::kWarpRows + i / kPieces;
+  for (int i = lane; i < kWarpRows * kPieces; i += 32) {
+    const int row = warp * kWarpRows + i / kPieces;
     const int piece = i % kPieces;
     const BlockRow at = RowOf(p, block, row);
     uint2 words = make_uint2(0, 0);
     if (at.real) words = reinterpret_cast<const uint2*>(QueryOf(p, block, at))[piece];
-    *reinterpret_cast<uint2*>(queries + row * Shape::kKeyPitch + 16 * Swizzle(row, piece / 2) +
+    *reinterpret_cast<uint2*>(queries + PanelOffset(kPrefillRows, row, piece / 2) +
                               8 * (piece % 2)) = words;
   }
-  __syncwarp();
+  FenceForMatrices();
 }
 
 }  // namespace kvarn::cuda

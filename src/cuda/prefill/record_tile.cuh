@@ -55,6 +55,8 @@ __device__ __forceinline__ void DecodeKeys(const unsigned char* record, int item
     const int step = item * kSteps + i;
     if (Shape::kKeySteps % kSteps != 0 && step >= Shape::kKeySteps) break;
     const int channel = kPart * j + 4 * step;
+    unsigned char* at = to + PanelOffset(kStageRows, g, static_cast<unsigned>(channel) / 8) +
+                        2 * (static_cast<unsigned>(channel) % 8);  // slot g
     const uint2 a = *reinterpret_cast<const uint2*>(record + kLayout.scale + 2 * channel);
     const uint2 z = *reinterpret_cast<const uint2*>(record + kLayout.zero + 2 * channel);
 #pragma unroll
@@ -71,9 +73,7 @@ __device__ __forceinline__ void DecodeKeys(const unsigned char* record, int item
           y[kh] = BitsOf(__hfma2(__hmul2(c, HalvesOf(kh == 0 ? a.x : a.y)), BothOf(t[tile], r),
                                  HalvesOf(kh == 0 ? z.x : z.y)));
         }
-        const int slot = 8 * (2 * tile + r) + g;
-        *reinterpret_cast<uint2*>(to + slot * Shape::kKeyPitch + 16 * Swizzle(g, channel / 8) +
-                                  2 * (channel % 8)) = make_uint2(y[0], y[1]);
+        *reinterpret_cast<uint2*>(at + PanelBytes(8) * (2 * tile + r)) = make_uint2(y[0], y[1]);
       }
     }
   }
@@ -92,6 +92,7 @@ __device__ __forceinline__ void DecodeValues(const unsigned char* record, int it
   codes.Load(record + kLayout.codes, item, lane);
   __half2 a[2];
   __half2 z[2];
+  unsigned char* at[2];  // channel row g, by kh
 #pragma unroll
   for (int pair = 0; pair < kValueItemPairs; ++pair) {
     const auto index = static_cast<unsigned>(kValueItemPairs * item + pair);
@@ -107,6 +108,8 @@ __device__ __forceinline__ void DecodeValues(const unsigned char* record, int it
         x[0] = HalvesOf(__byte_perm(b0, b1, 0x5410));
         x[1] = HalvesOf(__byte_perm(b0, b1, 0x7632));
       };
+      at[0] = to + PanelOffset(Shape::kValueDim, g, 2 * in_stage) + 4 * j;
+      at[1] = to + PanelOffset(Shape::kValueDim, g, 2 * in_stage + 1) + 4 * j;
       load(kLayout.scale, a);
       load(kLayout.zero, z);
     }
@@ -119,9 +122,7 @@ __device__ __forceinline__ void DecodeValues(const unsigned char* record, int it
       for (int kh = 0; kh < 2; ++kh) {
         const __half2 c = __hsub2(codes.At(pair, kh, r), shift);
         const __half2 v = __hmul2(__hfma2(c, a[kh], z[kh]), BothOf(channel_scales, r));
-        const int row = 8 * (2 * tile + r) + g;
-        *reinterpret_cast<uint32_t*>(to + row * Shape::kChannelPitch +
-                                     16 * Swizzle(g, 2 * in_stage + kh) + 4 * j) = BitsOf(v);
+        *reinterpret_cast<uint32_t*>(at[kh] + PanelBytes(8) * (2 * tile + r)) = BitsOf(v);
       }
     }
   }
@@ -160,15 +161,15 @@ __device__ __forceinline__ void DecodeStage(int key_bits, int value_bits,
       ((kStage + 1) * kStagePairs + kValueItemPairs - 1) / kValueItemPairs;
   WithBits(key_bits, [&]<int kBits>() {
 #pragma unroll 1
-    for (int item = warp; item < kKeyItems; item += Shape::kWarps) {
+    for (int item = warp; item < kKeyItems; item += kPrefillWarps) {
       DecodeKeys<Shape, kBits, kStage>(key_record, item, lane, keys);
     }
   });
   // Counted from the other end: warps that have less of the keys begin.
   WithBits(value_bits, [&]<int kBits>() {
 #pragma unroll 1
-    for (int item = kEndValueItem - Shape::kWarps + warp; item >= kFirstValueItem;
-         item -= Shape::kWarps) {
+    for (int item = kEndValueItem - kPrefillWarps + warp; item >= kFirstValueItem;
+         item -= kPrefillWarps) {
       DecodeValues<Shape, kBits, kStage>(value_record, item, lane, values);
     }
   });

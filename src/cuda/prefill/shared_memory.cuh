@@ -8,13 +8,15 @@
 
 #include <cstdint>
 
+#include "cuda/prefill/shape.h"
+
 namespace kvarn::cuda {
 
-// 16-byte chunk `chunk` of row `row` lies in this chunk of the row. Eight rows at one chunk, or a
-// quad's threads at chunks a quarter of the row apart, use different banks. A permutation of each
-// group of eight chunks.
-__host__ __device__ constexpr int Swizzle(int row, int chunk) {
-  return chunk ^ (row & 7) ^ ((chunk >> 3) << 1 & 7);
+// Offset of 16-byte chunk `chunk` (8 columns) of row `row` of a matrix of `rows` rows in panels.
+// The chunks of eight rows at one place, which a matrix instruction or `ldmatrix` reads, use
+// different banks. This is the 128-byte swizzle of the matrix descriptors of sm_90.
+__host__ __device__ constexpr int PanelOffset(int rows, int row, int chunk) {
+  return PanelBytes(rows) * (chunk >> 3) + 128 * row + 16 * ((chunk ^ row) & 7);
 }
 
 __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
@@ -36,15 +38,15 @@ __device__ __forceinline__ void LoadMatricesTransposed(uint32_t address, uint32_
 }
 
 // The address that a thread names for chunk `chunk + own` (own 0 or 1, chunk even and the same in
-// all threads) of its row, for a row that starts at `row_address` and has `row` % 8 = lane % 8.
+// all threads) of its row.
+template <int kRows>
 class ChunkAddress {
  public:
-  __device__ __forceinline__ ChunkAddress(uint32_t row_address, int row, int own)
-      : base_(row_address + static_cast<uint32_t>(((row & 7) ^ own) << 4)) {}
+  __device__ __forceinline__ ChunkAddress(uint32_t matrix, int row, int own)
+      : base_(matrix + static_cast<uint32_t>(PanelOffset(kRows, row, own))) {}
   __device__ __forceinline__ uint32_t At(int chunk) const {
-    const int mixed = Swizzle(0, chunk);
-    return (base_ ^ static_cast<uint32_t>((mixed & 7) << 4)) +
-           static_cast<uint32_t>((mixed & ~7) << 4);
+    return (base_ ^ static_cast<uint32_t>(16 * (chunk & 7))) +
+           static_cast<uint32_t>(PanelBytes(kRows) * (chunk / 8));
   }
 
  private:
@@ -64,6 +66,14 @@ __device__ __forceinline__ void CommitCopies() {
 template <int kLeft>
 __device__ __forceinline__ void WaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
+// What this thread has written to shared memory becomes visible to matrix instructions that read it
+// by descriptor, once a barrier has been passed.
+__device__ __forceinline__ void FenceForMatrices() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
 }
 
 }  // namespace kvarn::cuda

@@ -15,19 +15,16 @@ inline constexpr float kSlack = 6.0F;
 template <typename Shape>
 struct RowState {
   Outputs<Shape> out;
-  float top[Shape::kRowTiles][2];  // log2
-  float sum[Shape::kRowTiles][2];  // of this thread's columns
+  float top[2];  // log2
+  float sum[2];  // of this thread's columns
 
   __device__ __forceinline__ void Reset() {
 #pragma unroll
-    for (int t = 0; t < Shape::kRowTiles; ++t) {
+    for (int i = 0; i < 2; ++i) top[i] = kLowest, sum[i] = 0.0F;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) top[t][i] = kLowest, sum[t][i] = 0.0F;
+    for (int n = 0; n < Shape::kValueTiles; ++n) {
 #pragma unroll
-      for (int n = 0; n < Shape::kValueTiles; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) out[t][n][i] = 0.0F;
-      }
+      for (int i = 0; i < 4; ++i) out[n][i] = 0.0F;
     }
   }
 };
@@ -83,89 +80,74 @@ __device__ __forceinline__ void ApplyOptions(const PrefillParams& p, const Query
 //   unit  of this thread's rows: log2 of the weight for a score of 1
 template <typename Shape, bool kBf16>
 __device__ __forceinline__ void Weigh(const PrefillParams& p, const QueryBlock& block,
-                                      const StageColumns& at, int warp, int lane,
-                                      float (&unit)[Shape::kRowTiles][2], StageScores<Shape>& score,
-                                      RowState<Shape>* state, StageWeights<Shape>& weight) {
+                                      const StageColumns& at, int warp, int lane, float (&unit)[2],
+                                      StageScores& score, RowState<Shape>* state,
+                                      StageWeights& weight) {
   const int g = lane / 4;
   const int j = lane % 4;
   if (p.general) {
 #pragma unroll
-    for (int t = 0; t < Shape::kRowTiles; ++t) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const BlockRow row = RowOf(p, block, warp * Shape::kWarpRows + 16 * t + 8 * i + g);
-        ApplyOptions<Shape>(p, block, at, row, j, i, unit[t][i], score[t]);
-        unit[t][i] = 1.0F;
-      }
+    for (int i = 0; i < 2; ++i) {
+      const BlockRow row = RowOf(p, block, warp * kWarpRows + 8 * i + g);
+      ApplyOptions<Shape>(p, block, at, row, j, i, unit[i], score);
+      unit[i] = 1.0F;
     }
   }
   const bool all_visible = at.first >= VisibleOf<Shape>(p, block, at.part, block.high).first &&
                            at.last <= VisibleOf<Shape>(p, block, at.part, block.low).last;
   if (!all_visible) {
 #pragma unroll
-    for (int t = 0; t < Shape::kRowTiles; ++t) {
+    for (int i = 0; i < 2; ++i) {
+      const BlockRow row = RowOf(p, block, warp * kWarpRows + 8 * i + g);
+      const Visible visible = VisibleOf<Shape>(p, block, at.part, block.start + row.token);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const BlockRow row = RowOf(p, block, warp * Shape::kWarpRows + 16 * t + 8 * i + g);
-        const Visible visible = VisibleOf<Shape>(p, block, at.part, block.start + row.token);
+      for (int n = 0; n < kStageColumnTiles; ++n) {
 #pragma unroll
-        for (int n = 0; n < kStageColumnTiles; ++n) {
-#pragma unroll
-          for (int c = 0; c < 2; ++c) {
-            const int position = PositionOf<Shape>(at, n, 2 * j + c);
-            if (position < visible.first || position > visible.last) {
-              score[t][n][2 * i + c] = -INFINITY;
-            }
+        for (int c = 0; c < 2; ++c) {
+          const int position = PositionOf<Shape>(at, n, 2 * j + c);
+          if (position < visible.first || position > visible.last) {
+            score[n][2 * i + c] = -INFINITY;
           }
         }
       }
     }
   }
-  float highest[Shape::kRowTiles][2];
+  float highest[2];
   bool moved = false;
 #pragma unroll
-  for (int t = 0; t < Shape::kRowTiles; ++t) {
+  for (int i = 0; i < 2; ++i) {
+    float top = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float top = -INFINITY;
-#pragma unroll
-      for (int n = 0; n < kStageColumnTiles; ++n) {
-        top = fmaxf(top, fmaxf(score[t][n][2 * i], score[t][n][2 * i + 1]));
-      }
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 2));
-      top *= unit[t][i];
-      highest[t][i] = top > state->top[t][i] + kSlack ? top : state->top[t][i];
-      moved = moved || highest[t][i] != state->top[t][i];
+    for (int n = 0; n < kStageColumnTiles; ++n) {
+      top = fmaxf(top, fmaxf(score[n][2 * i], score[n][2 * i + 1]));
     }
+    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 2));
+    top *= unit[i];
+    highest[i] = top > state->top[i] + kSlack ? top : state->top[i];
+    moved = moved || highest[i] != state->top[i];
   }
   if (__any_sync(0xFFFFFFFFU, moved)) {
 #pragma unroll
-    for (int t = 0; t < Shape::kRowTiles; ++t) {
+    for (int i = 0; i < 2; ++i) {
+      const float shrink = Exp2(state->top[i] - highest[i]);
+      state->top[i] = highest[i];
+      state->sum[i] *= shrink;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float shrink = Exp2(state->top[t][i] - highest[t][i]);
-        state->top[t][i] = highest[t][i];
-        state->sum[t][i] *= shrink;
-#pragma unroll
-        for (int n = 0; n < Shape::kValueTiles; ++n) {
-          state->out[t][n][2 * i] *= shrink;
-          state->out[t][n][2 * i + 1] *= shrink;
-        }
+      for (int n = 0; n < Shape::kValueTiles; ++n) {
+        state->out[n][2 * i] *= shrink;
+        state->out[n][2 * i + 1] *= shrink;
       }
     }
   }
 #pragma unroll
-  for (int t = 0; t < Shape::kRowTiles; ++t) {
+  for (int n = 0; n < kStageColumnTiles; ++n) {
 #pragma unroll
-    for (int n = 0; n < kStageColumnTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float low = Exp2(fmaf(score[t][n][2 * i], unit[t][i], -state->top[t][i]));
-        const float high = Exp2(fmaf(score[t][n][2 * i + 1], unit[t][i], -state->top[t][i]));
-        state->sum[t][i] += low + high;
-        weight[t][n / 2][n % 2 * 2 + i] = kBf16 ? PackBf16(low, high) : PackHalf(low, high);
-      }
+    for (int i = 0; i < 2; ++i) {
+      const float low = Exp2(fmaf(score[n][2 * i], unit[i], -state->top[i]));
+      const float high = Exp2(fmaf(score[n][2 * i + 1], unit[i], -state->top[i]));
+      state->sum[i] += low + high;
+      weight[n / 2][n % 2 * 2 + i] = kBf16 ? PackBf16(low, high) : PackHalf(low, high);
     }
   }
 }
