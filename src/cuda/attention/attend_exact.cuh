@@ -27,17 +27,29 @@ __device__ __forceinline__ ExactUnit ExactUnitAt(const DecodeParams& p, const De
   return u;
 }
 
+inline constexpr int kPrefetchUnits = 3;
+
+template <int kDim>
+__device__ __forceinline__ void PrefetchRows(const unsigned char* rows, int64_t stride, int n_rows,
+                                             int lane) {
+  constexpr int kLine = 128;  // bytes
+  constexpr int kLines = (2 * kDim + kLine - 1) / kLine;
+  for (int i = lane; i < n_rows * kLines; i += kWarpSize) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(rows + i / kLines * stride + i % kLines * kLine));
+  }
+}
+
 template <typename Shape, bool kGeneral>
 __device__ __forceinline__ void AttendExact(const DecodeParams& p, unsigned char* memory, int warp,
                                             int lane) {
   using State = PieceState<Shape>;
   auto* operand = reinterpret_cast<uint2*>(memory + Shape::kQueryAt);
-  UnitCursor at(p, kExactUnits, warp, lane);
+  UnitCursor<kExactUnits> at(p);
   const bool bf16 = p.call.dtype == KVARN_BF16;
   State state;
   while (!at.Done()) {
     const int piece_index = at.piece();
-    const DecodePiece piece = p.pieces[piece_index];
+    const DecodePiece piece = PieceOfShare(p, p.shares[blockIdx.x], piece_index);
     state.Reset();
     const auto rules =
         RulesOf<State::kColumns>(p, piece.sequence, piece.length, at.kv_head(), lane);
@@ -46,6 +58,17 @@ __device__ __forceinline__ void AttendExact(const DecodeParams& p, unsigned char
                                 at.kv_head() * p.call.exact_key_head_stride;
     const unsigned char* values = static_cast<const unsigned char*>(p.call.exact_values) +
                                   at.kv_head() * p.call.exact_value_head_stride;
+    // Those after the first, long before they are loaded: a warp has room for one unit only.
+#pragma unroll 1
+    for (int ahead = 1; ahead <= kPrefetchUnits; ++ahead) {
+      const int index = at.unit() + ahead * (p.n_warps >> p.head_shift);
+      if (index >= piece.first_unit + piece.n_units) break;
+      const ExactUnit u = ExactUnitAt(p, piece, index);
+      PrefetchRows<Shape::kKeyDim>(keys + u.row * p.call.exact_key_row_stride,
+                                   p.call.exact_key_row_stride, u.n_rows, lane);
+      PrefetchRows<Shape::kValueDim>(values + u.row * p.call.exact_value_row_stride,
+                                     p.call.exact_value_row_stride, u.n_rows, lane);
+    }
     ExactUnit unit = ExactUnitAt(p, piece, at.unit());
     RowFragments<Shape::kKeySteps> k;
     RowFragments<Shape::kValueTiles> v;

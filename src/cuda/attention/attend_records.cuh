@@ -15,30 +15,31 @@ namespace kvarn::cuda {
 template <typename Shape>
 class RecordStream {
  public:
-  __device__ __forceinline__ RecordStream(const DecodeParams& p, unsigned char* memory, int warp,
-                                          int lane)
-      : p_(p), ahead_(p, kRecordUnits, warp, lane), copy_(memory, lane) {
+  __device__ __forceinline__ RecordStream(const DecodeParams& p, unsigned char* memory)
+      : p_(p), ahead_(p), copy_(memory) {
     if (ahead_.Done()) return;
-    PrefetchQueries<Shape>(p, ahead_.sequence(), ahead_.kv_head(), lane);
     if (ahead_.piece() == p.shares[blockIdx.x].first_piece) {
-      block_ = p.shares[blockIdx.x].blocks[warp >> p.head_shift];
+      block_ = ahead_.first_block();
     } else {
       Locate();
     }
+    if (!copy_.Issues()) return;
     copy_.IssueKey(Key());
     copy_.IssueValue(Value(), 0);
   }
 
   __device__ __forceinline__ bool Done() const { return ahead_.Done(); }
-  __device__ __forceinline__ const UnitCursor& at() const { return ahead_; }
+  __device__ __forceinline__ const UnitCursor<kRecordUnits>& at() const { return ahead_; }
   __device__ __forceinline__ RecordCopy<Shape>& copy() { return copy_; }
   __device__ __forceinline__ const unsigned char* Key() const {
     return static_cast<const unsigned char*>(p_.call.key_records) +
-           block_ * p_.call.key_block_stride + ahead_.kv_head() * p_.call.key_head_stride;
+           static_cast<int64_t>(block_) * p_.call.key_block_stride +
+           ahead_.kv_head() * p_.call.key_head_stride;
   }
   __device__ __forceinline__ const unsigned char* Value() const {
     return static_cast<const unsigned char*>(p_.call.value_records) +
-           block_ * p_.call.value_block_stride + ahead_.kv_head() * p_.call.value_head_stride;
+           static_cast<int64_t>(block_) * p_.call.value_block_stride +
+           ahead_.kv_head() * p_.call.value_head_stride;
   }
   __device__ __forceinline__ void Next() {
     ahead_.Next(p_);
@@ -54,9 +55,9 @@ class RecordStream {
   }
 
   const DecodeParams& p_;
-  UnitCursor ahead_;
+  UnitCursor<kRecordUnits> ahead_;
   RecordCopy<Shape> copy_;
-  int64_t block_ = 0;
+  int32_t block_ = 0;  // widened where it is used: doing so waits for it
 };
 
 template <typename Shape, bool kGeneral>
@@ -64,11 +65,12 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
                                               RecordStream<Shape>* stream, int warp, int lane) {
   using State = PieceState<Shape>;
   if (stream->Done()) return;
-  auto* operand = reinterpret_cast<uint2*>(memory + Shape::kQueryAt);
+  const auto* operand = reinterpret_cast<const uint2*>(memory + Shape::kQueryAt);
   const unsigned char* key = memory + Shape::kKeyAt;
+  const auto* key_balance = reinterpret_cast<const uint32_t*>(key + Shape::kKey.balance);
   RecordCopy<Shape>& copy = stream->copy();
   constexpr int kBalanceWords = Shape::kKeyDim / 4;
-  constexpr int kBalanceParts = (kBalanceWords + kWarpSize - 1) / kWarpSize;
+  constexpr int kBalanceParts = BalanceParts<Shape>();
   State state;
   ColumnRules<State::kColumns> rules = {};
   float unit[State::kColumns] = {};
@@ -82,24 +84,25 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
   int buffer = 0;
   bool fresh = true;  // first record of a piece: its s is read from memory while it is copied
   for (;;) {
-    const unsigned char* e = (fresh ? record : key) + Shape::kKey.balance;
-    if (!fresh) copy.WaitKey();
     bool same = !fresh;
+    if (!fresh) {
+      copy.WaitKey();
 #pragma unroll
-    for (int i = 0; i < kBalanceParts; ++i) {
-      const int w = kWarpSize * i + lane;
-      const uint32_t word = w < kBalanceWords ? reinterpret_cast<const uint32_t*>(e)[w] : 0;
-      same = same && word == balance[i];
-      balance[i] = word;
+      for (int i = 0; i < kBalanceParts; ++i) {
+        const int w = kWarpSize * i + lane;
+        same = same && (w >= kBalanceWords || key_balance[w] == balance[i]);
+      }
     }
     if (!__all_sync(0xFFFFFFFFU, same)) {
-      RotateQueries<Shape>(p, sequence, kv_head, reinterpret_cast<const int8_t*>(e), operand, lane,
-                           unit);
+      const unsigned char* e = (fresh ? record : key) + Shape::kKey.balance;
+      RotateQueries<Shape>(p, sequence, kv_head, reinterpret_cast<const uint32_t*>(e), memory, lane,
+                           balance, unit);
     }
     if (fresh) {
       state.Reset();
       if constexpr (kGeneral) {
-        rules = RulesOf<State::kColumns>(p, sequence, p.pieces[piece].length, kv_head, lane);
+        const int length = PieceOfShare(p, p.shares[blockIdx.x], piece).length;
+        rules = RulesOf<State::kColumns>(p, sequence, length, kv_head, lane);
       }
       copy.WaitKey();
     }
@@ -107,7 +110,8 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
     float offset[State::kColumns];
     ScoreRecord<Shape>(key, operand, lane, score, offset);
     const bool more = !stream->Done();
-    if (more) {
+    __syncwarp();  // all lanes have read the key
+    if (more && copy.Issues()) {
       copy.IssueKey(stream->Key());
       if constexpr (Shape::kValueBuffers == 2) copy.IssueValue(stream->Value(), buffer ^ 1);
     }
@@ -120,7 +124,7 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
     AccumulateRecord<Shape>(value, lane, weight, zero_sum, &state);
     if constexpr (Shape::kValueBuffers == 1) {
       __syncwarp();
-      if (more) copy.IssueValue(stream->Value(), 0);
+      if (more && copy.Issues()) copy.IssueValue(stream->Value(), 0);
     } else {
       buffer ^= 1;
     }

@@ -16,20 +16,16 @@ constexpr int kCombineThreads = kCombineWarps * kWarpSize;
 constexpr int kManyPieces = 16;  // from here on a row gets all warps of a CTA
 
 template <int kParts>
-__device__ __forceinline__ void StoreRow(const DecodeParams& p, RowSum<kParts>* total, int sequence,
-                                         int kv_head, int row, int dim, float* buffer, int lane) {
+__device__ __forceinline__ void StoreRow(const DecodeParams& p, RowSum<kParts>* total, int head,
+                                         uint16_t* out, int dim, float* buffer, int lane) {
   RotateBack<kParts>(p, total->out[kRecordUnits], dim, buffer, lane);
-  const QueryRow at = QueryRowAt(p, kv_head, row);
   float gain = total->sum > 0.0F ? 1.0F / total->sum : 0.0F;
   if (p.call.sinks != nullptr && total->sum > 0.0F) {
-    const float sink = p.call.sinks[at.head] * kLog2E;
+    const float sink = p.call.sinks[head] * kLog2E;
     const float highest = fmaxf(total->top, sink);
     const float keep = Exp2(total->top - highest);
     gain = keep / (total->sum * keep + Exp2(sink - highest));
   }
-  auto* out = reinterpret_cast<uint16_t*>(
-      static_cast<unsigned char*>(p.call.out) + sequence * p.call.out_sequence_stride +
-      at.token * p.call.out_token_stride + at.head * p.call.out_head_stride);
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
     const int channel = kPartDim * part + 4 * lane;
@@ -51,9 +47,10 @@ __device__ __forceinline__ void StoreRow(const DecodeParams& p, RowSum<kParts>* 
 
 // One row a warp, or with kShared one row a CTA.
 template <int kParts, bool kShared>
-__global__ void __launch_bounds__(kCombineThreads, 8)
+__global__ void __launch_bounds__(kCombineThreads, 6)
     CombineKernel(const __grid_constant__ DecodeParams p) {
   __shared__ RowSum<kParts> partial[kShared ? kCombineWarps : 1][kShared ? kWarpSize : 1];
+  __shared__ PartialItem items[kCombineWarps][kWarpSize];
   __shared__ float buffer[kShared ? 1 : kCombineWarps][kParts * kPartDim];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -74,12 +71,16 @@ __global__ void __launch_bounds__(kCombineThreads, 8)
   const int64_t row_at =
       PartialSlot(p, begin, kv_head & ((1 << p.head_shift) - 1)) * p.partial_rows + row;
   const int64_t row_step = static_cast<int64_t>(p.partial_rows) << p.head_shift;
+  const QueryRow at = QueryRowAt(p, kv_head, row);
+  auto* out = reinterpret_cast<uint16_t*>(
+      static_cast<unsigned char*>(p.call.out) + sequence * p.call.out_sequence_stride +
+      at.token * p.call.out_token_stride + at.head * p.call.out_head_stride);
   RowSum<kParts> total;
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
   total.Add(p, row_at, row_step, kShared ? warp : 0, kShared ? kCombineWarps : 1, n_records, n, dim,
-            lane);
+            items[warp], lane);
   if constexpr (kShared) {
     partial[warp][lane] = total;
     __syncthreads();
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(kCombineThreads, 8)
       }
     }
   }
-  StoreRow<kParts>(p, &total, sequence, kv_head, row, dim, buffer[kShared ? 0 : warp], lane);
+  StoreRow<kParts>(p, &total, at.head, out, dim, buffer[kShared ? 0 : warp], lane);
 }
 
 template <int kParts, bool kShared>

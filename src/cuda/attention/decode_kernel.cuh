@@ -10,16 +10,16 @@
 namespace kvarn::cuda {
 
 template <typename Shape, bool kGeneral>
-__global__ void __launch_bounds__(Shape::kThreads, 1)
+__global__ void __maxnreg__(Shape::kRegisters)
     DecodeKernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(128) unsigned char shared[];
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int warp = WarpIndex();
+  const int lane = LaneIndex();
   unsigned char* memory = shared + warp * Shape::kWarpBytes;
-  RecordStream<Shape> stream(p, memory, warp, lane);
+  RecordStream<Shape> stream(p, memory);
   AttendExact<Shape, kGeneral>(p, memory, warp, lane);
   AttendRecords<Shape, kGeneral>(p, memory, &stream, warp, lane);
 }

@@ -49,12 +49,13 @@ struct alignas(16) DecodePiece {
   int32_t reserved;
 };
 
-// Where a CTA begins: its pieces, a copy of the first and, if that is of records, the blocks of its
-// first units: so one read finds the first record of every warp.
+// Where a CTA begins: its pieces, copies of the first ones and, if the first is of records, the
+// blocks of its first units. So one read finds the first work of every warp.
+inline constexpr int kSharePieces = 2;
 struct alignas(16) DecodeShare {
   int32_t first_piece, end_piece;
   int32_t reserved[2];
-  DecodePiece piece;
+  DecodePiece pieces[kSharePieces];
   int32_t blocks[8];  // as many as a CTA has warps at most
 };
 
@@ -122,6 +123,12 @@ KVARN_HOST_DEVICE int FirstUnitAtOrAfter(int64_t share, int64_t prefix, int cost
   if (left <= 0) return 0;
   const int64_t unit = (left + cost - 1) / cost;
   return unit < count ? static_cast<int>(unit) : count;
+}
+
+KVARN_HOST_DEVICE const DecodePiece& PieceOfShare(const DecodeParams& p, const DecodeShare& share,
+                                                  int piece) {
+  const int index = piece - share.first_piece;
+  return index < kSharePieces ? share.pieces[index] : p.pieces[piece];
 }
 
 // Where a warp leaves its part of a piece.

@@ -116,7 +116,7 @@ __device__ DecodePiece MakePiece(const DecodeParams& p, const Place& from, int t
 }
 
 __device__ void FindBlocks(const DecodeParams& p, DecodeShare* share) {
-  const DecodePiece& piece = share->piece;
+  const DecodePiece& piece = share->pieces[0];
   const int32_t* blocks = p.call.block_table +
                           static_cast<int64_t>(piece.sequence) * p.call.block_table_stride +
                           piece.first_position / p.call.key_format.group + piece.first_unit;
@@ -178,9 +178,9 @@ __global__ void __launch_bounds__(kPlanThreads) PlanKernel(const __grid_constant
     share.end_piece = empty ? first : piece_at(next, thread + 1);
     if (!empty) {
       const int to = next.segment == here.segment ? next.unit : CountOf(p, here.segment);
-      share.piece = MakePiece(p, here, to);
-      if (inside) p.pieces[first] = share.piece;
-      if (share.piece.kind == kRecordUnits) FindBlocks(p, &share);
+      share.pieces[0] = MakePiece(p, here, to);
+      if (inside) p.pieces[first] = share.pieces[0];
+      if (share.pieces[0].kind == kRecordUnits) FindBlocks(p, &share);
     }
     p.shares[thread] = share;
   }
@@ -203,6 +203,12 @@ __global__ void __launch_bounds__(kPlanThreads) PlanKernel(const __grid_constant
     if (count == 0) continue;
     const bool cut = low < p.n_ctas && begin_of[low].segment == segment;
     p.pieces[first] = MakePiece(p, Place{segment, 0}, cut ? begin_of[low].unit : count);
+  }
+  __syncthreads();
+  if (thread >= p.n_ctas) return;
+  DecodeShare& share = p.shares[thread];
+  for (int i = 1; i < kSharePieces && share.first_piece + i < share.end_piece; ++i) {
+    share.pieces[i] = p.pieces[share.first_piece + i];
   }
 }
 

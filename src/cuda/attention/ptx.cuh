@@ -29,6 +29,20 @@ __device__ __forceinline__ void MultiplyBf16(float (&d)[4], const uint32_t (&a)[
         "f"(c[2]), "f"(c[3]));
 }
 
+// d = a b + c, m16n8k8, tf32 operands. Thread (g, j): a rows g and g + 8 at depths j and j + 4, b
+// depths j and j + 4 of column g; c and d as above.
+__device__ __forceinline__ void MultiplyTf32(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                             uint32_t b1, const float (&c)[4]) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%10,%11,%12,%13};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]),
+        "f"(c[2]), "f"(c[3]));
+}
+// Nearest tf32 (the unit cuts the low 13 bits off): 11 bits of mantissa, so fp16 and bf16 values
+// stay what they are. The conversion instruction is slower than this addition.
+__device__ __forceinline__ uint32_t ToTf32(float x) { return __float_as_uint(x) + 0x1000U; }
+
 // Transposes an 8 x 8 matrix of 16-bit values spread over the warp, two of a row in each thread.
 __device__ __forceinline__ uint32_t Transpose8x8(uint32_t x) {
   uint32_t y = 0;
@@ -58,10 +72,37 @@ __device__ __forceinline__ uint32_t MultiplyHalf2(uint32_t a, __half2 b) {
   return *reinterpret_cast<const uint32_t*>(&product);
 }
 
-// A pair of fp16 or bf16 values as fp32.
-__device__ __forceinline__ float2 ToFloat2(uint32_t bits, bool bf16) {
-  if (bf16) return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000U));
-  return __half22float2(AsHalf2(bits));
+// Loads that stay where they stand: the compiler moves others to where they are used, behind waits
+// for other memory.
+__device__ __forceinline__ uint2 LoadNow(const uint2* from) {
+  uint2 x;
+  asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from));
+  return x;
+}
+__device__ __forceinline__ uint32_t LoadNow(const uint32_t* from) {
+  uint32_t x = 0;
+  asm volatile("ld.u32 %0, [%1];" : "=r"(x) : "l"(from));
+  return x;
+}
+
+// As many pairs as there are; the type is looked at once.
+template <int kPairs>
+__device__ __forceinline__ void ToFloats(const uint32_t (&bits)[kPairs], bool bf16,
+                                         float (&to)[2 * kPairs]) {
+  if (bf16) {
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      to[2 * i] = __uint_as_float(bits[i] << 16);
+      to[2 * i + 1] = __uint_as_float(bits[i] & 0xFFFF0000U);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const float2 pair = __half22float2(AsHalf2(bits[i]));
+      to[2 * i] = pair.x;
+      to[2 * i + 1] = pair.y;
+    }
+  }
 }
 
 // kCount consecutive 32-bit words from an address aligned to kAlign bytes.

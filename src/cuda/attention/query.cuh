@@ -31,13 +31,96 @@ __device__ __forceinline__ const unsigned char* QueryPointer(const DecodeParams&
          static_cast<int64_t>(at.head) * p.call.query_head_stride;
 }
 
-// x -> x H but for the scale, of rows spread over the four threads of a quad, kPart channels each.
-// H = M (x) S(block): block a power of two, each thread holds whole blocks or a power-of-two share.
+// Words of s that a lane keeps.
+template <typename Shape>
+constexpr int BalanceParts() {
+  return (Shape::kKeyDim / 4 + kWarpSize - 1) / kWarpSize;
+}
+
+// 1 / s of a record as fp32 [Dk] in shared memory; `words` are this lane's words of s.
+template <typename Shape>
+__device__ __forceinline__ void InverseBalance(const uint32_t (&words)[BalanceParts<Shape>()],
+                                               float* to, int lane) {
+#pragma unroll
+  for (int part = 0; part < BalanceParts<Shape>(); ++part) {
+    const int i = part * kWarpSize + lane;
+    if (i >= Shape::kKeyDim / 4) break;
+    float inverse[4];
+#pragma unroll
+    for (int b = 0; b < 4; ++b) {
+      const auto e = static_cast<int8_t>(words[part] >> (8 * b));
+      inverse[b] = Exp2(static_cast<float>(e) * -0.125F);
+    }
+    reinterpret_cast<float4*>(to)[i] = make_float4(inverse[0], inverse[1], inverse[2], inverse[3]);
+  }
+  __syncwarp();
+}
+
+// Channels D/4 * j onwards of query row 8 n + g; rows that only pad are zeros.
+template <typename Shape>
+__device__ __forceinline__ void LoadQueryPart(const DecodeParams& p, int sequence, int kv_head,
+                                              int n, int lane,
+                                              uint32_t (&words)[Shape::kKeyDim / 8]) {
+  const int row = min(8 * n + lane / 4, p.query_rows - 1);
+  const auto* from = reinterpret_cast<const uint2*>(QueryPointer(p, sequence, kv_head, row) +
+                                                    Shape::kKeyDim / 2 * (lane % 4));
+  const bool pad = 8 * n + lane / 4 > row;
+#pragma unroll
+  for (int i = 0; i < Shape::kKeyDim / 16; ++i) {
+    const uint2 pair = LoadNow(from + i);
+    words[2 * i] = pad ? 0 : pair.x;
+    words[2 * i + 1] = pad ? 0 : pair.y;
+  }
+}
+
+// A power of two that takes rows whose largest magnitude is `top` to [2^3, 2^4) : products with
+// scales stay inside fp16. Rows of zeros and of tiny values keep 2^100 at most.
+__device__ __forceinline__ float NormalOf(float top) {
+  const int exponent = max(static_cast<int>(__float_as_uint(top) >> 23), 30);
+  return __uint_as_float(static_cast<uint32_t>(127 + 3 + 127 - exponent) << 23);
+}
+
+// x -> x H but for the scale, D a power of two: H over the 16 channels that a key step has in a
+// quad's threads by matrix instructions, then butterflies over the steps. y [step][4] is as the
+// instructions leave it: thread (g, j) has query rows 2j, 2j + 1 at channels D/4 * (g / 2) + 4 step
+// + g % 2 and, in the upper half, that + 2.
+template <int kSteps>
+__device__ __forceinline__ void RotateSteps(const float (&x)[4 * kSteps], int lane,
+                                            float (&y)[kSteps][4]) {
+  const int g = lane / 4;
+  constexpr uint32_t kOne = 0x3F800000U;
+  constexpr uint32_t kSign = 0x80000000U;
+  const uint32_t even = kOne ^ (static_cast<uint32_t>(__popc((g / 2) & (lane % 4))) << 31);
+  const uint32_t odd = even ^ (static_cast<uint32_t>(g) << 31);
+  const uint32_t even_rows[4] = {even, even, even, even ^ kSign};
+  const uint32_t odd_rows[4] = {odd, odd, odd, odd ^ kSign};
+  const float zero[4] = {};
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    MultiplyTf32(y[s], even_rows, ToTf32(x[4 * s]), ToTf32(x[4 * s + 2]), zero);
+    MultiplyTf32(y[s], odd_rows, ToTf32(x[4 * s + 1]), ToTf32(x[4 * s + 3]), y[s]);
+  }
+#pragma unroll
+  for (int h = 1; h < kSteps; h *= 2) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      if ((s & h) != 0) continue;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float a = y[s][i];
+        const float b = y[s + h][i];
+        y[s][i] = a + b;
+        y[s + h][i] = a - b;
+      }
+    }
+  }
+}
+
+// x -> x H but for the scale, D = small * block, of rows spread over the four threads of a quad:
+// H = M (x) S(block), each thread holds whole blocks.
 template <int kPart>
 __device__ __forceinline__ void RotateQuad(float (&x)[kPart], const int8_t* small, int lane) {
-  constexpr int kDim = 4 * kPart;
-  constexpr bool kPower = (kDim & (kDim - 1)) == 0;
-  constexpr int kBlock = kPower ? kPart : (kPart & -kPart);  // of the butterflies inside a thread
+  constexpr int kBlock = kPart & -kPart;
 #pragma unroll
   for (int h = 1; h < kBlock; h *= 2) {
 #pragma unroll
@@ -49,93 +132,106 @@ __device__ __forceinline__ void RotateQuad(float (&x)[kPart], const int8_t* smal
       x[i + h] = a - b;
     }
   }
-  if constexpr (kPower) {
-#pragma unroll
-    for (int bit = 1; bit <= 2; bit *= 2) {
-      const float sign = (lane & bit) != 0 ? -1.0F : 1.0F;
-#pragma unroll
-      for (int i = 0; i < kPart; ++i) {
-        const float other = __shfl_xor_sync(0xFFFFFFFFU, x[i], bit);
-        x[i] = fmaf(sign, x[i], other);
-      }
-    }
-  } else {
-    constexpr int kOwnBlocks = kPart / kBlock;  // blocks of this thread
-    constexpr int kSmall = 4 * kOwnBlocks;
-    float y[kPart] = {};
+  constexpr int kOwnBlocks = kPart / kBlock;  // blocks of this thread
+  constexpr int kSmall = 4 * kOwnBlocks;
+  float y[kPart] = {};
 #pragma unroll 1
-    for (int from = 0; from < 4; ++from) {
+  for (int from = 0; from < 4; ++from) {
 #pragma unroll
-      for (int i = 0; i < kPart; ++i) {
-        const float other = __shfl_sync(0xFFFFFFFFU, x[i], (lane & ~3) | from);
-        const int8_t* row =
-            small + (from * kOwnBlocks + i / kBlock) * kSmall + (lane & 3) * kOwnBlocks;
+    for (int i = 0; i < kPart; ++i) {
+      const float other = __shfl_sync(0xFFFFFFFFU, x[i], (lane & ~3) | from);
+      const int8_t* row =
+          small + (from * kOwnBlocks + i / kBlock) * kSmall + (lane & 3) * kOwnBlocks;
 #pragma unroll
-        for (int own = 0; own < kOwnBlocks; ++own) {
-          y[own * kBlock + i % kBlock] =
-              fmaf(static_cast<float>(row[own]), other, y[own * kBlock + i % kBlock]);
-        }
+      for (int own = 0; own < kOwnBlocks; ++own) {
+        y[own * kBlock + i % kBlock] =
+            fmaf(static_cast<float>(row[own]), other, y[own * kBlock + i % kBlock]);
       }
     }
-#pragma unroll
-    for (int i = 0; i < kPart; ++i) x[i] = y[i];
   }
+#pragma unroll
+  for (int i = 0; i < kPart; ++i) x[i] = y[i];
 }
 
-// Queries of one KV head, fp16, normalised by a power of two a row. `balance` [Dk] of the record.
-//   operand  [column tile][key step][lane] two words each, shared memory
+// Queries of one KV head, fp16, normalised by a power of two a row.
+//   balance  exponents of s [Dk] of the record, aligned to 4
+//   memory   of the warp; written: the operand [column tile][key step][lane] of two words each
+//   kept     words of s of this lane, to compare with those of the next record
 //   unit     for the columns 2j, 2j+1 of each column tile: what a unit of product means in log2 of
 //            the softmax weight
 template <typename Shape>
 __device__ __forceinline__ void RotateQueries(const DecodeParams& p, int sequence, int kv_head,
-                                              const int8_t* balance, uint2* operand, int lane,
+                                              const uint32_t* balance, unsigned char* memory,
+                                              int lane, uint32_t (&kept)[BalanceParts<Shape>()],
                                               float (&unit)[2 * Shape::kColumnTiles]) {
-  constexpr int kPart = Shape::kKeyDim / 4;
-  const int g = lane / 4;
-  const int j = lane % 4;
+  constexpr int kSteps = Shape::kKeySteps;
+  const float plain_unit = p.call.scale * kLog2E * p.key_rotation_scale;
+  auto* operand = reinterpret_cast<uint2*>(memory + Shape::kQueryAt);
+  auto* inverse = reinterpret_cast<float*>(memory + Shape::kBalanceAt);
+#pragma unroll
+  for (int part = 0; part < BalanceParts<Shape>(); ++part) {
+    const int i = part * kWarpSize + lane;
+    if (i < Shape::kKeyDim / 4) kept[part] = LoadNow(balance + i);
+  }
+  uint32_t words[2 * kSteps];
+  LoadQueryPart<Shape>(p, sequence, kv_head, 0, lane, words);
+  InverseBalance<Shape>(kept, inverse, lane);
 #pragma unroll
   for (int n = 0; n < Shape::kColumnTiles; ++n) {
-    const unsigned char* from = QueryPointer(p, sequence, kv_head, 8 * n + g);
-    uint32_t words[kPart / 2] = {};
-    if (from != nullptr) LoadWords<kPart / 2, 8>(from + 2 * kPart * j, words);
-    float x[kPart];
+    uint2* to = operand + n * kSteps * kWarpSize + lane;
+    if (n > 0) LoadQueryPart<Shape>(p, sequence, kv_head, n, lane, words);
+    float x[4 * kSteps];
+    ToFloats(words, p.call.dtype == KVARN_BF16, x);
 #pragma unroll
-    for (int i = 0; i < kPart / 2; ++i) {
-      const float2 pair = ToFloat2(words[i], p.call.dtype == KVARN_BF16);
-      const char2 e = *reinterpret_cast<const char2*>(balance + kPart * j + 2 * i);
-      x[2 * i] = pair.x * Exp2(static_cast<float>(e.x) * -0.125F);
-      x[2 * i + 1] = pair.y * Exp2(static_cast<float>(e.y) * -0.125F);
+    for (int i = 0; i < 4 * kSteps; i += 4) {
+      const float4 by = *reinterpret_cast<const float4*>(inverse + 4 * kSteps * (lane % 4) + i);
+      x[i] *= by.x;
+      x[i + 1] *= by.y;
+      x[i + 2] *= by.z;
+      x[i + 3] *= by.w;
     }
-    RotateQuad(x, p.key_small, lane);
-    float top = 0.0F;
+    if constexpr ((kSteps & (kSteps - 1)) == 0) {
+      float y[kSteps][4];
+      RotateSteps<kSteps>(x, lane, y);
+      float normal[2];
 #pragma unroll
-    for (int i = 0; i < kPart; ++i) top = fmaxf(top, fabsf(x[i]));
-    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 2));
-    // 2^3 / 2^exponent(top); rows of zeros and of tiny values keep 2^100 at most.
-    const int exponent = max(static_cast<int>(__float_as_uint(top) >> 23), 30);
-    const float normal = __uint_as_float(static_cast<uint32_t>(127 + 3 + 127 - exponent) << 23);
+      for (int c = 0; c < 2; ++c) {
+        float top = 0.0F;
 #pragma unroll
-    for (int s = 0; s < Shape::kKeySteps; ++s) {
-      operand[(n * Shape::kKeySteps + s) * kWarpSize + lane] =
-          make_uint2(PackHalf(x[4 * s] * normal, x[4 * s + 1] * normal),
-                     PackHalf(x[4 * s + 2] * normal, x[4 * s + 3] * normal));
+        for (int s = 0; s < kSteps; ++s) {
+          top = fmaxf(top, fmaxf(fabsf(y[s][c]), fabsf(y[s][c + 2])));
+        }
+#pragma unroll
+        for (int mask = 4; mask < 32; mask *= 2) {
+          top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, mask));
+        }
+        normal[c] = NormalOf(top);
+        unit[2 * n + c] = plain_unit / normal[c];
+      }
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        to[s * kWarpSize] =
+            make_uint2(Transpose8x8(PackHalf(y[s][0] * normal[0], y[s][1] * normal[1])),
+                       Transpose8x8(PackHalf(y[s][2] * normal[0], y[s][3] * normal[1])));
+      }
+    } else {
+      RotateQuad(x, p.key_small, lane);
+      float top = 0.0F;
+#pragma unroll
+      for (int i = 0; i < 4 * kSteps; ++i) top = fmaxf(top, fabsf(x[i]));
+      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 2));
+      const float normal = NormalOf(top);
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        to[s * kWarpSize] = make_uint2(PackHalf(x[4 * s] * normal, x[4 * s + 1] * normal),
+                                       PackHalf(x[4 * s + 2] * normal, x[4 * s + 3] * normal));
+      }
+      const float row_unit = plain_unit / normal;
+      const int j = lane % 4;
+      unit[2 * n] = __shfl_sync(0xFFFFFFFFU, row_unit, 8 * j);
+      unit[2 * n + 1] = __shfl_sync(0xFFFFFFFFU, row_unit, 8 * j + 4);
     }
-    const float row_unit = p.call.scale * kLog2E * p.key_rotation_scale / normal;
-    unit[2 * n] = __shfl_sync(0xFFFFFFFFU, row_unit, 8 * j);
-    unit[2 * n + 1] = __shfl_sync(0xFFFFFFFFU, row_unit, 8 * j + 4);
-  }
-}
-
-// Asks for the queries of a KV head before they are needed.
-template <typename Shape>
-__device__ __forceinline__ void PrefetchQueries(const DecodeParams& p, int sequence, int kv_head,
-                                                int lane) {
-  constexpr int kLine = 128;  // bytes
-  constexpr int kLines = (2 * Shape::kKeyDim + kLine - 1) / kLine;
-  for (int i = lane; i < p.query_rows * kLines; i += kWarpSize) {
-    const unsigned char* line = QueryPointer(p, sequence, kv_head, i / kLines) + i % kLines * kLine;
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(line));
   }
 }
 

@@ -13,28 +13,26 @@ namespace kvarn::cuda {
 template <typename Shape>
 class RecordCopy {
  public:
-  __device__ RecordCopy(unsigned char* warp_memory, int lane)
-      : memory_(static_cast<uint32_t>(__cvta_generic_to_shared(warp_memory))), lane_(lane) {
-    if (lane == 0) {
+  __device__ explicit RecordCopy(unsigned char* warp_memory)
+      : memory_(static_cast<uint32_t>(__cvta_generic_to_shared(warp_memory))) {
+    if (Issues()) {
 #pragma unroll
       for (int i = 0; i < 1 + Shape::kValueBuffers; ++i) {
         asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(Barrier(i)));
       }
       asm volatile("fence.mbarrier_init.release.cluster;");
     }
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
     __syncwarp();
   }
 
-  // The buffer must have been read by all lanes. Sources are aligned to 16 bytes.
+  // True for the one lane that issues copies.
+  __device__ __forceinline__ static bool Issues() { return threadIdx.x % kWarpSize == 0; }
+  // By that lane. The buffer must have been read by all lanes. Sources are aligned to 16 bytes.
   __device__ __forceinline__ void IssueKey(const void* record) {
-    __syncwarp();
-    if (lane_ != 0) return;
     Expect(Barrier(0), Shape::kKey.bytes);
     Copy(Barrier(0), memory_ + Shape::kKeyAt, record, Shape::kKey.bytes);
   }
   __device__ __forceinline__ void IssueValue(const void* record, int buffer) {
-    if (lane_ != 0) return;
     Expect(Barrier(1 + buffer), Shape::kValue.bytes);
     Copy(Barrier(1 + buffer), ValueBuffer(buffer), record, Shape::kValue.bytes);
   }
@@ -60,10 +58,12 @@ class RecordCopy {
   }
   __device__ __forceinline__ void Copy(uint32_t barrier, uint32_t to, const void* from,
                                        uint32_t bytes) {
+    uint64_t policy = 0;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
         "[%0], [%1], %2, [%3], %4;" ::"r"(to),
-        "l"(from), "r"(bytes), "r"(barrier), "l"(policy_)
+        "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
         : "memory");
   }
   __device__ __forceinline__ void Wait(uint32_t barrier, uint32_t phase) {
@@ -79,8 +79,6 @@ class RecordCopy {
   }
 
   uint32_t memory_;
-  int lane_;
-  uint64_t policy_ = 0;
   uint32_t key_phase_ = 0;
   uint32_t value_phase_ = 0;
 };

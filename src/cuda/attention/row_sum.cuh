@@ -8,7 +8,28 @@
 
 namespace kvarn::cuda {
 
+inline constexpr uint32_t kAllLanes = 0xFFFFFFFFU;
 inline constexpr int kPartDim = 4 * kWarpSize;  // channels of a part: 4 a lane
+
+__device__ __forceinline__ float WarpMax(float x) {
+#pragma unroll
+  for (int mask = 1; mask < kWarpSize; mask *= 2) {
+    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, mask));
+  }
+  return x;
+}
+__device__ __forceinline__ float WarpSum(float x) {
+#pragma unroll
+  for (int mask = 1; mask < kWarpSize; mask *= 2) x += __shfl_xor_sync(kAllLanes, x, mask);
+  return x;
+}
+
+// A partial output [dim] on its way into a row.
+struct alignas(16) PartialItem {
+  const float* out;
+  float record_weight;
+  float exact_weight;
+};
 
 template <int kParts>
 struct RowSum {
@@ -36,45 +57,66 @@ struct RowSum {
     }
   }
 
-  // Every `stride`th partial from `first` on.
+  // Every `stride`th partial from `first` on; the first n_records of all are of records. A lane
+  // reads the sums of one partial, so that only outputs that count are loaded, many at once.
+  //   items  [kWarpSize] of this warp, shared memory
   __device__ __forceinline__ void Add(const DecodeParams& p, int64_t row_at, int64_t row_step,
                                       int first, int stride, int n_records, int n, int dim,
-                                      int lane) {
-    constexpr int kAtOnce = kParts == 1 ? 4 : 2;
-    for (int base = first; base < n; base += kAtOnce * stride) {
-      float2 sums[kAtOnce];
-      float4 loaded[kAtOnce][kParts];
+                                      PartialItem* items, int lane) {
+    for (int base = first; base < n; base += kWarpSize * stride) {
+      const int entry = base + lane * stride;
+      const int64_t at = row_at + entry * row_step;
+      float2 mine = make_float2(kLowest, 0.0F);
+      if (entry < n) mine = __ldcg(p.partial_sums + at);
+      const bool counts = mine.y > 0.0F;  // else nothing visible, or no unit for that warp
+      const uint32_t all = __ballot_sync(kAllLanes, counts);
+      const int n_items = __popc(all);
+      PartialItem* item = items + __popc(all & ((1U << lane) - 1U));
+      if (counts) item->out = p.partial_outs + at * dim;
+      __syncwarp();
+      float4 loaded[kAtOnce][kParts] = {};
+      Load(items, n_items, dim, lane, loaded);
+      // While they come:
+      MoveTop(fmaxf(top, WarpMax(counts ? mine.x : kLowest)));
+      const float weight = counts ? Exp2(mine.x - top) : 0.0F;
+      sum += WarpSum(weight * mine.y);
+      const bool record = entry < n_records;
+      if (counts) item->record_weight = record ? weight : 0.0F;
+      if (counts) item->exact_weight = record ? 0.0F : weight;
+      __syncwarp();
+      for (int i = 0;;) {
+        AddLoaded(items + i, n_items - i, loaded);
+        i += kAtOnce;
+        if (i >= n_items) break;
+        Load(items + i, n_items - i, dim, lane, loaded);
+      }
+      __syncwarp();
+    }
+  }
+
+ private:
+  static constexpr int kAtOnce = kParts == 1 ? 8 : 4;
+
+  __device__ __forceinline__ static void Load(const PartialItem* items, int n, int dim, int lane,
+                                              float4 (&loaded)[kAtOnce][kParts]) {
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int entry = base + i * stride;
-        const int64_t at = row_at + entry * row_step;
-        sums[i] = make_float2(kLowest, 0.0F);
-        if (entry >= n) continue;
-        sums[i] = __ldcg(p.partial_sums + at);
+    for (int i = 0; i < kAtOnce; ++i) {
 #pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-          const int channel = kPartDim * part + 4 * lane;
-          if (channel >= dim) continue;
-          loaded[i][part] =
-              __ldcg(reinterpret_cast<const float4*>(p.partial_outs + at * dim + channel));
+      for (int part = 0; part < kParts; ++part) {
+        const int channel = kPartDim * part + 4 * lane;
+        if (i < n && channel < dim) {
+          loaded[i][part] = __ldcg(reinterpret_cast<const float4*>(items[i].out + channel));
         }
       }
-      float highest = top;
+    }
+  }
+  __device__ __forceinline__ void AddLoaded(const PartialItem* items, int n,
+                                            const float4 (&loaded)[kAtOnce][kParts]) {
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) highest = fmaxf(highest, sums[i].x);
-      MoveTop(highest);
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        if (base + i * stride >= n) break;
-        if (!(sums[i].y > 0.0F)) continue;  // nothing visible, or no unit for this warp
-        const float weight = Exp2(sums[i].x - top);
-        sum = fmaf(weight, sums[i].y, sum);
-        if (base + i * stride < n_records) {
-          AddScaled(weight, loaded[i], out[kRecordUnits]);
-        } else {
-          AddScaled(weight, loaded[i], out[kExactUnits]);
-        }
-      }
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (i >= n) break;
+      AddScaled(items[i].record_weight, loaded[i], out[kRecordUnits]);
+      AddScaled(items[i].exact_weight, loaded[i], out[kExactUnits]);
     }
   }
 };
@@ -106,7 +148,7 @@ __device__ __forceinline__ void RotateBack(const DecodeParams& p, float (&x)[kPa
       const float sign = (lane & bit) != 0 ? -1.0F : 1.0F;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        x[part][i] = fmaf(sign, x[part][i], __shfl_xor_sync(0xFFFFFFFFU, x[part][i], bit));
+        x[part][i] = fmaf(sign, x[part][i], __shfl_xor_sync(kAllLanes, x[part][i], bit));
       }
     }
   }

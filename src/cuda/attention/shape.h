@@ -46,8 +46,9 @@ struct DecodeShape {
   // Shared memory of one warp, in bytes from its start. K has one buffer: it is free while V is
   // multiplied. V has two where they fit.
   static constexpr size_t kQueryBytes = size_t{2} * kQueryRows * kKeyDim;
+  static constexpr size_t kBalanceBytes = size_t{4} * kKeyDim;
   static constexpr size_t WarpBytes(int value_buffers) {
-    return kKeyBuffer + value_buffers * kValueBuffer + kQueryBytes + 128;
+    return kKeyBuffer + value_buffers * kValueBuffer + kQueryBytes + kBalanceBytes + 128;
   }
   static constexpr int kValueBuffers = kMaxDecodeWarps * WarpBytes(2) <= kSharedLimit ? 2 : 1;
   static constexpr size_t kWarpBytes = WarpBytes(kValueBuffers);
@@ -55,11 +56,14 @@ struct DecodeShape {
   static constexpr int kWarps = kFits >= kMaxDecodeWarps ? kMaxDecodeWarps : kFits / 2 * 2;
   static_assert(kWarps >= 2);
   static constexpr int kThreads = kWarps * kWarpSize;
+  // Of a thread: with 200, a CTA of the combine kernel (80) finds room beside one of 256 threads.
+  static constexpr int kRegisters = kColumnTiles == 1 && kKeyDim + kValueDim <= 256 ? 200 : 255;
   static constexpr size_t kSharedBytes = kWarps * kWarpBytes;
   static constexpr size_t kKeyAt = 0;
   static constexpr size_t kValueAt = kKeyBuffer;
   static constexpr size_t kQueryAt = kValueAt + kValueBuffers * kValueBuffer;
-  static constexpr size_t kBarrierAt = kQueryAt + kQueryBytes;
+  static constexpr size_t kBalanceAt = kQueryAt + kQueryBytes;
+  static constexpr size_t kBarrierAt = kBalanceAt + kBalanceBytes;
 };
 
 }  // namespace kvarn::cuda

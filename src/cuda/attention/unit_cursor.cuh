@@ -9,20 +9,25 @@
 
 namespace kvarn::cuda {
 
+__device__ __forceinline__ int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarpSize; }
+__device__ __forceinline__ int LaneIndex() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+
+// State that lives across the loop over records is kept small: registers are short there.
+template <UnitKind kKind>
 class UnitCursor {
  public:
-  __device__ __forceinline__ UnitCursor(const DecodeParams& p, int kind, int warp, int lane)
-      : kind_(kind), warp_(warp), lane_(lane) {
-    const int4* share = reinterpret_cast<const int4*>(p.shares + blockIdx.x);
-    const int4 range = share[0];
-    const int4 a = share[1];
-    const int2 b = *reinterpret_cast<const int2*>(share + 2);
+  __device__ __forceinline__ explicit UnitCursor(const DecodeParams& p) {
+    const DecodeShare& share = p.shares[blockIdx.x];
+    const int4 range = reinterpret_cast<const int4*>(&share)[0];
+    // Asked for before the range is known: each would be a wait of its own.
+    const int4 a = reinterpret_cast<const int4*>(share.pieces)[0];
+    const int2 b = reinterpret_cast<const int2*>(share.pieces)[2];
+    first_block_ = share.blocks[WarpIndex() >> p.head_shift];
     piece_ = range.x;
     end_ = range.y;
-    step_ = p.n_warps >> p.head_shift;
     unit_ = last_ = 0;
     if (piece_ >= end_ || Take(p, a, b)) return;
-    Next(p);
+    NextPiece(p);
   }
 
   __device__ __forceinline__ bool Done() const { return unit_ >= last_; }
@@ -32,26 +37,34 @@ class UnitCursor {
   __device__ __forceinline__ int kv_head() const { return kv_head_; }
   __device__ __forceinline__ int first_position() const { return first_position_; }
 
+  // Block of this warp's first unit, if that is in the first piece of the share.
+  __device__ __forceinline__ int first_block() const { return first_block_; }
+
   __device__ __forceinline__ void Next(const DecodeParams& p) {
-    unit_ += step_;
-    if (unit_ < last_) return;
-    while (++piece_ < end_) {
-      const int4* words = reinterpret_cast<const int4*>(p.pieces + piece_);
-      if (Take(p, words[0], *reinterpret_cast<const int2*>(words + 1))) return;
-    }
+    unit_ += p.n_warps >> p.head_shift;
+    if (unit_ >= last_) NextPiece(p);
   }
 
  private:
+  __device__ __forceinline__ void NextPiece(const DecodeParams& p) {
+    while (++piece_ < end_) {
+      const DecodePiece& piece = PieceOfShare(p, p.shares[blockIdx.x], piece_);
+      if (Take(p, reinterpret_cast<const int4*>(&piece)[0],
+               reinterpret_cast<const int2*>(&piece)[2])) {
+        return;
+      }
+    }
+  }
   // a, b: the first six fields of piece_. False if this warp has nothing to do in it.
   __device__ __forceinline__ bool Take(const DecodeParams& p, const int4& a, const int2& b) {
-    if (a.z != kind_) return false;
-    const int sub = warp_ >> p.head_shift;
+    if (a.z != kKind) return false;
+    const int sub = WarpIndex() >> p.head_shift;
     if (sub >= b.x) {
       MarkEmpty(p);
       return false;
     }
     sequence_ = a.x;
-    kv_head_ = a.y + (warp_ & ((1 << p.head_shift) - 1));
+    kv_head_ = a.y + (WarpIndex() & ((1 << p.head_shift) - 1));
     unit_ = a.w + sub;
     last_ = a.w + b.x;
     first_position_ = b.y;
@@ -59,15 +72,15 @@ class UnitCursor {
   }
   // The combine kernel looks at the partials of all warps of a piece.
   __device__ __forceinline__ void MarkEmpty(const DecodeParams& p) {
-    if (lane_ >= p.query_rows) return;
-    p.partial_sums[PartialSlot(p, piece_, warp_) * p.partial_rows + lane_] =
+    if (LaneIndex() >= p.query_rows) return;
+    p.partial_sums[PartialSlot(p, piece_, WarpIndex()) * p.partial_rows + LaneIndex()] =
         make_float2(kLowest, 0.0F);
   }
 
-  int kind_, warp_, lane_;
-  int piece_, end_, step_;
+  int piece_, end_;
   int unit_, last_;
   int sequence_ = 0, kv_head_ = 0, first_position_ = 0;
+  int first_block_;
 };
 
 }  // namespace kvarn::cuda
