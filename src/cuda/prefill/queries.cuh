@@ -3,7 +3,7 @@
 // The query rows of a warp in shared memory: in the frame of a record, (q / s) H, or as they are.
 #pragma once
 
-#include "cuda/common/rotate_quad.cuh"
+#include "cuda/common/rotate_row.cuh"
 #include "cuda/prefill/block.cuh"
 #include "cuda/prefill/shared_memory.cuh"
 
