@@ -37,7 +37,7 @@ struct StageColumns {
 };
 // Position of column 2j + i of column tile n.
 template <typename Shape>
-__device__ __forceinline__ int PositionOf(const StageColumns& at, int n, int column) {
+__device__ __forceinline__ int ColumnPosition(const StageColumns& at, int n, int column) {
   return at.base + (at.part == Part::kRecords ? Shape::kGroup / 8 * column + n : 8 * n + column);
 }
 
@@ -64,7 +64,7 @@ __device__ __forceinline__ void ApplyOptions(const PrefillParams& p, const Query
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float& s = score[n][2 * half + i];
-      const int position = PositionOf<Shape>(at, n, 2 * j + i);
+      const int position = ColumnPosition<Shape>(at, n, 2 * j + i);
       s = cap != 0.0F ? cap * Tanh(s * to_cap) : s * unit;
       if (position > x) continue;  // hidden, and the mask may end here
       if (call.mask != nullptr) {
@@ -104,7 +104,7 @@ __device__ __forceinline__ void Weigh(const PrefillParams& p, const QueryBlock& 
       for (int n = 0; n < kStageColumnTiles; ++n) {
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-          const int position = PositionOf<Shape>(at, n, 2 * j + c);
+          const int position = ColumnPosition<Shape>(at, n, 2 * j + c);
           if (position < visible.first || position > visible.last) {
             score[n][2 * i + c] = -INFINITY;
           }
