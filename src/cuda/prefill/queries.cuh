@@ -31,12 +31,12 @@ __device__ __noinline__ void RotateQueries(const PrefillParams& p, const QueryBl
     uint32_t words[kPart / 2] = {};
     if (at.real) LoadWords<kPart / 2, 8>(QueryOf(p, block, at) + 2 * kPart * j, words);
     float x[kPart];
+    ToFloats(words, bf16, x);
 #pragma unroll
-    for (int i = 0; i < kPart / 2; ++i) {
-      const float2 pair = ToFloat2(words[i], bf16);
-      const char2 e = *reinterpret_cast<const char2*>(balance + kPart * j + 2 * i);
-      x[2 * i] = pair.x * Exp2(static_cast<float>(e.x) * -0.125F);
-      x[2 * i + 1] = pair.y * Exp2(static_cast<float>(e.y) * -0.125F);
+    for (int i = 0; i < kPart; i += 2) {
+      const char2 e = *reinterpret_cast<const char2*>(balance + kPart * j + i);
+      x[i] *= Exp2(static_cast<float>(e.x) * -0.125F);
+      x[i + 1] *= Exp2(static_cast<float>(e.y) * -0.125F);
     }
     RotateRow<kPart, false>(x, p.key_small, lane);
     float top = 0.0F;
@@ -44,9 +44,7 @@ __device__ __noinline__ void RotateQueries(const PrefillParams& p, const QueryBl
     for (int i = 0; i < kPart; ++i) top = fmaxf(top, fabsf(x[i]));
     top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 1));
     top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 2));
-    // 2^3 / 2^exponent(top); rows of zeros and of tiny values keep 2^100 at most.
-    const int exponent = max(static_cast<int>(__float_as_uint(top) >> 23), 30);
-    const float normal = __uint_as_float(static_cast<uint32_t>(127 + 3 + 127 - exponent) << 23);
+    const float normal = NormalOf(top);
     if (j == 0) {
       unit[row] = p.call.attention.scale * kLog2E * p.key_rotation_scale / normal;
     }
