@@ -95,6 +95,31 @@ class Cold:
         return statistics.median(times)
 
 
+def encode(library, key, value, records, count, pair, key_bytes, bf16) -> None:
+    """Fills `count` record pairs of `pair` bytes, K first, from random rows."""
+    chunk = 512
+    dim = key.head_dim
+    source = torch.randn(chunk, GROUP, dim, device="cuda").to(
+        torch.bfloat16 if bf16 else torch.float16
+    )
+    for fmt, offset in ((key, 0), (value, key_bytes)):
+        for first in range(0, count, chunk * 16):
+            many = min(chunk * 16, count - first)
+            tiles = (Tile * many)()
+            for i in range(many):
+                tiles[i].rows = source.data_ptr() + (i % chunk) * GROUP * dim * 2
+                tiles[i].row_stride = dim * 2
+                tiles[i].record = records.data_ptr() + (first + i) * pair + offset
+                tiles[i].written[0] = tiles[i].written[1] = 2**64 - 1
+            data = torch.frombuffer(bytearray(tiles), dtype=torch.uint8).cuda()
+            status = library.kvarn_cuda_encode(
+                ctypes.byref(fmt), int(bf16), ctypes.c_void_p(data.data_ptr()), many, None, None
+            )
+            torch.cuda.synchronize()
+            if status:
+                raise ValueError(library.kvarn_status_text(status).decode())
+
+
 class Cache:
     """Records of n sequences of one length, and a call that reads them."""
 
@@ -122,7 +147,7 @@ class Cache:
         blocks = n * tiles
         records = torch.zeros(blocks * kv * pair, dtype=torch.uint8, device="cuda")
         keep.append(records)
-        self.encode(records, blocks * kv, pair, key_bytes, dim, dtype, opts.bf16)
+        encode(library, self.key, self.value, records, blocks * kv, pair, key_bytes, opts.bf16)
         sealed = (length - width - 1) // GROUP * GROUP
         exact_rows = n * (RING + GROUP)
         exact_keys, exact_values = rows(exact_rows, kv, dim), rows(exact_rows, kv, dim)
@@ -158,26 +183,6 @@ class Cache:
         self.workspace = keep[-1].data_ptr()
         exact = length - sealed + GROUP
         self.packed_bytes = n * kv * ((sealed // GROUP - 1) * pair + exact * 4 * dim)
-
-    def encode(self, records, count, pair, key_bytes, dim, dtype, bf16) -> None:
-        chunk = 512
-        source = torch.randn(chunk, GROUP, dim, device="cuda").to(dtype)
-        for fmt, offset in ((self.key, 0), (self.value, key_bytes)):
-            for first in range(0, count, chunk * 16):
-                many = min(chunk * 16, count - first)
-                tiles = (Tile * many)()
-                for i in range(many):
-                    tiles[i].rows = source.data_ptr() + (i % chunk) * GROUP * dim * 2
-                    tiles[i].row_stride = dim * 2
-                    tiles[i].record = records.data_ptr() + (first + i) * pair + offset
-                    tiles[i].written[0] = tiles[i].written[1] = 2**64 - 1
-                data = torch.frombuffer(bytearray(tiles), dtype=torch.uint8).cuda()
-                status = self.library.kvarn_cuda_encode(
-                    ctypes.byref(fmt), int(bf16), ctypes.c_void_p(data.data_ptr()), many, None, None
-                )
-                torch.cuda.synchronize()
-                if status:
-                    raise ValueError(self.library.kvarn_status_text(status).decode())
 
     def stream(self):
         return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)

@@ -113,6 +113,56 @@ KVARN_API kvarn_status kvarn_cuda_decode_plan(const kvarn_cuda_decode* call, voi
 KVARN_API kvarn_status kvarn_cuda_decode_run(const kvarn_cuda_decode* call, void* workspace,
                                              void* stream);
 
+// --------------------------------------------------------------------------- prefill attention
+//
+// The same for many query tokens of each of many sequences, together with the keys and values of
+// those tokens themselves. `query_begin` cuts the flat arrays of tokens: sequence i has the tokens
+// query_begin[i] to query_begin[i + 1] - 1, at the positions lengths[i] - n_i to lengths[i] - 1,
+// and each sees the positions up to its own. Where the row of a position is found:
+//   * positions of the call's own tokens: in chunk_keys and chunk_values;
+//   * the tile of position 0, if sink_rows[i] >= 0: never a record. In the sink rows if sealed_rows
+//     covers it, else in the ring or the chunk;
+//   * other tiles of `group` positions: as below.
+// A query at position x reads tile t (positions t * group to (t + 1) * group - 1) as its record if
+//   (t + 1) * group <= min(sealed_rows[i], lengths[i] - n_i), or
+//   seal_lag >= 0 and (t + 1) * group + seal_lag <= x;
+// else as exact rows, from the ring or, from position lengths[i] - n_i on, from the chunk. So with
+// seal_lag >= 0 tiles of the chunk itself may be read as records, each query by its own position
+// and not by how tokens were grouped into calls; these records must be complete when the call runs,
+// and sealed_rows[i] must not exceed what the first query of the call would read as records by the
+// rule (then no query's result depends on the grouping). With seal_lag = -1 the chunk is always
+// exact.
+typedef struct kvarn_cuda_prefill {
+  // As in decode, but for:
+  //   n_tokens                    the most query tokens of a sequence, >= 1; fixes the grid
+  //   lengths                     rows visible to the last query token of a sequence, >= n_i
+  //   query, out                  device [total_tokens][n_heads][D] by query_begin; the
+  //                               *_sequence_stride are not read
+  //   mask                        device [total_tokens][positions], likewise
+  kvarn_cuda_decode attention;
+
+  int32_t total_tokens;        // of all sequences, 0 to n_sequences * n_tokens; fixes the grid
+  const int32_t* query_begin;  // device [n_sequences + 1], from 0 to total_tokens, ascending; no
+                               // sequence has more than n_tokens
+
+  // K and V of the query tokens: row r of KV head h as for exact rows; multiples of 16 bytes.
+  const void* chunk_keys;  // device [total_tokens][n_kv_heads][Dk]
+  const void* chunk_values;
+  int64_t chunk_key_row_stride, chunk_key_head_stride;
+  int64_t chunk_value_row_stride, chunk_value_head_stride;
+
+  int32_t seal_lag;  // positions, >= 0, or -1
+} kvarn_cuda_prefill;
+
+// KVARN_OK, or why the call cannot run, as for decode; needs compute capability 8.0 or newer and
+// shared memory of a CTA for a record pair and its rows (all sizes on 9.0). Only shapes, formats
+// and options matter, not pointers. Also makes the device ready for calls of this shape (it uploads
+// small matrices), so a call that is captured in a graph must have been checked before.
+KVARN_API kvarn_status kvarn_cuda_prefill_check(const kvarn_cuda_prefill* call);
+
+// Enqueues the attention. Needs no workspace; sequences of any length cost no memory.
+KVARN_API kvarn_status kvarn_cuda_prefill_run(const kvarn_cuda_prefill* call, void* stream);
+
 // -------------------------------------------------------------------- life of tiles, paged hosts
 //
 // Takes the new rows of a step into the cache of kvarn_cuda_decode: seals the tiles that the step

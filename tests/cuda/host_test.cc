@@ -80,6 +80,46 @@ TEST(DecodeCall, WrongCallsAreAnswered) {
   EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_ARGUMENT);
 }
 
+TEST(PrefillCall, WrongCallsAreAnswered) {
+  EXPECT_EQ(kvarn_cuda_prefill_check(nullptr), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_prefill_run(nullptr, nullptr), KVARN_ERROR_ARGUMENT);
+  kvarn_cuda_prefill call = {};
+  call.attention.key_format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CUDA, 4, 128, 128};
+  call.attention.value_format = {KVARN_VALUE, KVARN_BALANCED, KVARN_ORDER_CUDA, 2, 64, 128};
+  EXPECT_EQ(kvarn_cuda_prefill_check(&call), KVARN_ERROR_FORMAT);
+  call.attention.value_format.group = 128;
+  EXPECT_EQ(kvarn_cuda_prefill_check(&call), KVARN_ERROR_ARGUMENT);
+  call.attention.n_sequences = 2;
+  call.attention.n_tokens = 100;
+  call.attention.n_heads = call.attention.n_kv_heads = 1;
+  call.attention.ring_rows = 256;
+  call.attention.scale = 0.1F;
+  call.total_tokens = 150;
+  call.seal_lag = -1;
+  const auto with = [call](auto change) {
+    kvarn_cuda_prefill changed = call;
+    change(changed);
+    return kvarn_cuda_prefill_check(&changed);
+  };
+  EXPECT_EQ(with([](auto& c) { c.total_tokens = 201; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.total_tokens = -1; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.seal_lag = -2; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.attention.ring_rows = 100; }), KVARN_ERROR_ARGUMENT);
+  // More blocks than a grid has.
+  EXPECT_EQ(with([](auto& c) {
+              c.attention.n_tokens = c.total_tokens = 1 << 30;
+              c.attention.n_heads = c.attention.n_kv_heads = 1 << 20;
+            }),
+            KVARN_ERROR_ARGUMENT);
+  // A head dim that no kernel has, on any machine.
+  EXPECT_EQ(with([](auto& c) { c.attention.key_format.head_dim = 48; }), KVARN_ERROR_UNSUPPORTED);
+  // Nothing to do needs no pointers, and no device; else they are asked for.
+  call.total_tokens = 0;
+  EXPECT_EQ(kvarn_cuda_prefill_run(&call, nullptr), KVARN_OK);
+  call.total_tokens = 150;
+  EXPECT_EQ(kvarn_cuda_prefill_run(&call, nullptr), KVARN_ERROR_ARGUMENT);
+}
+
 TEST(EncodeCall, WrongCallsAreAnswered) {
   kvarn_format format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 128};
   EXPECT_EQ(kvarn_cuda_encode(nullptr, KVARN_FP16, nullptr, 0, nullptr, nullptr),

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "codec/rotation.h"
+#include "cuda/attention/check_call.h"
 #include "cuda/attention/launch.h"
 #include "cuda/attention/shape.h"
 #include "cuda/common/small_matrix.h"
@@ -37,11 +38,6 @@ Workspace MakeWorkspace(const DecodeParams& p) {
   return w;
 }
 
-bool IsCudaRecord(const kvarn_format& format, kvarn_role role) {
-  return IsLegal(format) && format.role == role && format.order == KVARN_ORDER_CUDA &&
-         format.mode == KVARN_BALANCED;
-}
-
 int MultiprocessorCount() {
   int device = 0;
   int count = 0;
@@ -54,39 +50,10 @@ int MultiprocessorCount() {
 
 // On success `instance` is what serves the call.
 kvarn_status CheckShape(const kvarn_cuda_decode& c, const DecodeInstance** instance) {
-  if (!IsCudaRecord(c.key_format, KVARN_KEY) || !IsCudaRecord(c.value_format, KVARN_VALUE) ||
-      c.key_format.group != c.value_format.group) {
-    return KVARN_ERROR_FORMAT;
-  }
-  if ((c.dtype != KVARN_FP16 && c.dtype != KVARN_BF16) || c.n_sequences < 0 || c.n_tokens < 1 ||
-      c.n_kv_heads < 1 || c.n_heads < c.n_kv_heads || c.n_heads % c.n_kv_heads != 0 ||
-      c.block_table_stride < 0 || c.ring_rows <= 0 || c.ring_rows % kExactUnitRows != 0 ||
-      !(c.scale > 0.0F) || !(c.softcap >= 0.0F) || c.window < 0 || !(c.max_bias >= 0.0F)) {
-    return KVARN_ERROR_ARGUMENT;
-  }
+  const kvarn_status status = CheckCall(c);
+  if (status != KVARN_OK) return status;
   *instance = FindDecodeInstance(c);
   return *instance == nullptr ? KVARN_ERROR_UNSUPPORTED : KVARN_OK;
-}
-
-bool Aligned(const void* pointer, size_t to) {
-  return reinterpret_cast<uintptr_t>(pointer) % to == 0;
-}
-
-kvarn_status CheckPointers(const kvarn_cuda_decode& c) {
-  if (c.n_sequences == 0) return KVARN_OK;
-  const bool present =
-      c.key_records != nullptr && c.value_records != nullptr && c.block_table != nullptr &&
-      c.exact_keys != nullptr && c.exact_values != nullptr && c.lengths != nullptr &&
-      c.sealed_rows != nullptr && c.ring_base != nullptr && c.query != nullptr && c.out != nullptr;
-  const int64_t cache = c.key_block_stride | c.key_head_stride | c.value_block_stride |
-                        c.value_head_stride | c.exact_key_row_stride | c.exact_key_head_stride |
-                        c.exact_value_row_stride | c.exact_value_head_stride;
-  const int64_t rows = c.query_sequence_stride | c.query_token_stride | c.query_head_stride |
-                       c.out_sequence_stride | c.out_token_stride | c.out_head_stride;
-  const bool aligned = cache % 16 == 0 && rows % 8 == 0 && Aligned(c.key_records, 16) &&
-                       Aligned(c.value_records, 16) && Aligned(c.exact_keys, 16) &&
-                       Aligned(c.exact_values, 16) && Aligned(c.query, 8) && Aligned(c.out, 8);
-  return present && aligned ? KVARN_OK : KVARN_ERROR_ARGUMENT;
 }
 
 // The call must have passed CheckShape; pointers into the workspace are set if it is given.
@@ -141,7 +108,7 @@ kvarn_status Prepare(const kvarn_cuda_decode* call, void* workspace,
     return KVARN_ERROR_ARGUMENT;
   }
   kvarn_status status = CheckShape(*call, instance);
-  if (status == KVARN_OK) status = CheckPointers(*call);
+  if (status == KVARN_OK) status = CheckCallPointers(*call);
   return status == KVARN_OK ? MakeParams(*call, **instance, workspace, params) : status;
 }
 

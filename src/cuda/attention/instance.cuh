@@ -17,8 +17,11 @@ cudaError_t LaunchDecode(const DecodeParams& params, void* stream) {
   return cudaPeekAtLastError();
 }
 
-template <typename Shape, bool kGeneral>
-constexpr DecodeInstance MakeInstance() {
+// The numbers are those of DecodeShape.
+template <int kKeyDim, int kValueDim, int kKeyBits, int kValueBits, int kGroup, int kColumnTiles,
+          bool kGeneral>
+constexpr DecodeInstance MakeDecodeInstance() {
+  using Shape = DecodeShape<kKeyDim, kValueDim, kKeyBits, kValueBits, kGroup, kColumnTiles>;
   return {Shape::kKeyDim,
           Shape::kValueDim,
           Shape::kKeyBits,

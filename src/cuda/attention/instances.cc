@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which compiled instance serves a call. The list is made by the build: instances.cmake.
+// Which compiled instance serves a call. The list is made by the build: src/cuda/instances.cmake.
 #include <cuda_runtime_api.h>
 
 #include "cuda/attention/launch.h"

@@ -7,6 +7,7 @@
 #include "cuda/attention/params.h"
 #include "cuda/attention/ptx.cuh"
 #include "cuda/attention/shape.h"
+#include "cuda/common/rotate_row.cuh"
 
 namespace kvarn::cuda {
 
@@ -116,43 +117,6 @@ __device__ __forceinline__ void RotateSteps(const float (&x)[4 * kSteps], int la
   }
 }
 
-// x -> x H but for the scale, D = small * block, of rows spread over the four threads of a quad:
-// H = M (x) S(block), each thread holds whole blocks.
-template <int kPart>
-__device__ __forceinline__ void RotateQuad(float (&x)[kPart], const int8_t* small, int lane) {
-  constexpr int kBlock = kPart & -kPart;
-#pragma unroll
-  for (int h = 1; h < kBlock; h *= 2) {
-#pragma unroll
-    for (int i = 0; i < kPart; ++i) {
-      if ((i & h) != 0) continue;
-      const float a = x[i];
-      const float b = x[i + h];
-      x[i] = a + b;
-      x[i + h] = a - b;
-    }
-  }
-  constexpr int kOwnBlocks = kPart / kBlock;  // blocks of this thread
-  constexpr int kSmall = 4 * kOwnBlocks;
-  float y[kPart] = {};
-#pragma unroll 1
-  for (int from = 0; from < 4; ++from) {
-#pragma unroll
-    for (int i = 0; i < kPart; ++i) {
-      const float other = __shfl_sync(0xFFFFFFFFU, x[i], (lane & ~3) | from);
-      const int8_t* row =
-          small + (from * kOwnBlocks + i / kBlock) * kSmall + (lane & 3) * kOwnBlocks;
-#pragma unroll
-      for (int own = 0; own < kOwnBlocks; ++own) {
-        y[own * kBlock + i % kBlock] =
-            fmaf(static_cast<float>(row[own]), other, y[own * kBlock + i % kBlock]);
-      }
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kPart; ++i) x[i] = y[i];
-}
-
 // Queries of one KV head, fp16, normalised by a power of two a row.
 //   balance  exponents of s [Dk] of the record, aligned to 4
 //   memory   of the warp; written: the operand [column tile][key step][lane] of two words each
@@ -215,7 +179,7 @@ __device__ __forceinline__ void RotateQueries(const DecodeParams& p, int sequenc
                        Transpose8x8(PackHalf(y[s][2] * normal[0], y[s][3] * normal[1])));
       }
     } else {
-      RotateQuad(x, p.key_small, lane);
+      RotateRow<4 * kSteps, false>(x, p.key_small, lane);
       float top = 0.0F;
 #pragma unroll
       for (int i = 0; i < 4 * kSteps; ++i) top = fmaxf(top, fabsf(x[i]));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A decode call over random sequences, and what its output should be.
-#ifndef KVARN_TESTS_CUDA_DECODE_SETUP_H_
-#define KVARN_TESTS_CUDA_DECODE_SETUP_H_
+// A decode or prefill call over random sequences, and what its output should be.
+#ifndef KVARN_TESTS_CUDA_ATTENTION_SETUP_H_
+#define KVARN_TESTS_CUDA_ATTENTION_SETUP_H_
 
 #include <memory>
 #include <random>
@@ -15,12 +15,12 @@
 
 namespace kvarn_cuda_test {
 
-struct DecodeCase {
+struct AttentionCase {
   int key_dim = 128, value_dim = 128;
   int key_bits = 4, value_bits = 2;
   int group = 128;
   int heads_per_kv = 8, n_kv_heads = 2;
-  int n_tokens = 1;
+  int n_tokens = 1;  // of a sequence, in decode
   kvarn_dtype dtype = KVARN_FP16;
   std::vector<int> lengths = {700};
   bool sink = true;
@@ -32,21 +32,27 @@ struct DecodeCase {
   float key_gain = 1.0F;  // scale of the rows: tiny and huge tensors
   float value_gain = 1.0F;
   bool balance_changes = false;  // tiles of one sequence with different s
+  std::vector<int> chunks;       // prefill: query tokens of each sequence; empty: decode
+  int seal_lag = -1;             // of prefill
 
   std::string Name() const;
 };
 
 // Every format, head dim, group, grouping, width and option, each at least once.
-std::vector<DecodeCase> DecodeCases();
+std::vector<AttentionCase> DecodeCases();
+std::vector<AttentionCase> PrefillCases();
+
+// A program of such cases: only those whose name contains `part`, if it is not null. Exit status.
+int RunCases(const std::vector<AttentionCase>& cases, const char* part);
 
 struct Errors {
   double worst_relative = 0.0;  // 2-norm of the error of a row over that of the row
   double worst_share = 0.0;     // of the derived bound
 };
 
-class DecodeSetup {
+class AttentionSetup {
  public:
-  explicit DecodeSetup(const DecodeCase& c);
+  explicit AttentionSetup(const AttentionCase& c);
 
   kvarn_status Run();
   bool RepeatsExactly();  // a second run, of a captured graph, gives the same bits
@@ -60,16 +66,20 @@ class DecodeSetup {
   };
   struct Sequence {
     int length, sealed, sink_row, ring_base;
+    int n_tokens, first_token;  // flat index of the first query token
   };
 
   void MakeRecords(std::mt19937* random);
   void MakeRows(std::mt19937* random);
+  void MakeChunk(std::mt19937* random);
   void MakeQueries(std::mt19937* random);
+  kvarn_status Launch(cudaStream_t stream);
   const HeadTile& Tile(int block, int head) const {
     return tiles_[static_cast<size_t>(block * case_.n_kv_heads + head)];
   }
-  // Row at a position as the call should see it, and the tile it comes from (null: exact).
-  const HeadTile* RowAt(int sequence, int head, int position, std::vector<double>* key,
+  // Row at a position as the query at position `last` should see it, and the tile it comes from
+  // (null: exact).
+  const HeadTile* RowAt(int sequence, int head, int position, int last, std::vector<double>* key,
                         std::vector<double>* value) const;
   double Bound(int sequence, int token, int head, const std::vector<double>& probability,
                const std::vector<std::vector<double>>& values,
@@ -77,8 +87,10 @@ class DecodeSetup {
   void CompareRow(int sequence, int token, int head, const std::vector<uint16_t>& got,
                   Errors* errors) const;
 
-  DecodeCase case_;
+  AttentionCase case_;
+  bool prefill_;
   int n_heads_;
+  int n_query_tokens_ = 0;  // of all sequences
   int n_blocks_ = 0;
   int tiles_per_sequence_ = 0;
   std::vector<Sequence> sequences_;
@@ -86,9 +98,11 @@ class DecodeSetup {
   std::vector<HeadTile> tiles_;  // [block][head]
   std::vector<uint8_t> records_;
   std::vector<uint16_t> exact_keys_, exact_values_;  // [row][head][dim]
+  std::vector<uint16_t> chunk_keys_, chunk_values_;  // [query token][head][dim]
   std::vector<uint16_t> query_, mask_;
   std::vector<float> sinks_;
   kvarn_cuda_decode call_ = {};
+  kvarn_cuda_prefill prefill_call_ = {};
   std::vector<std::unique_ptr<DeviceArray<uint8_t>>> device_;
   std::unique_ptr<DeviceArray<uint16_t>> out_;
   std::unique_ptr<DeviceArray<uint8_t>> workspace_;
@@ -98,4 +112,4 @@ class DecodeSetup {
 };
 
 }  // namespace kvarn_cuda_test
-#endif  // KVARN_TESTS_CUDA_DECODE_SETUP_H_
+#endif  // KVARN_TESTS_CUDA_ATTENTION_SETUP_H_

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a decode call should have given, in double precision, and how far roundings may take it.
+// What a call should have given, in double precision, and how far roundings may take it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <thread>
 
-#include "decode_setup.h"
+#include "attention_setup.h"
 #include "reference/reference_attention.h"
 #include "reference/reference_balance.h"
 #include "reference/reference_hadamard.h"
@@ -20,16 +20,19 @@ constexpr double kHalfStep = 0x1p-11 / 1.7320508;
 constexpr double kBf16Step = 0x1p-8 / 1.7320508;
 // Independent roundings add up in squares; this many standard deviations are allowed.
 constexpr double kDeviations = 6.0;
+// Query rows of a prefill call that are compared.
+constexpr size_t kMostRows = 600;
 
 }  // namespace
 
-const DecodeSetup::HeadTile* DecodeSetup::RowAt(int sequence, int head, int position,
-                                                std::vector<double>* key,
-                                                std::vector<double>* value) const {
+const AttentionSetup::HeadTile* AttentionSetup::RowAt(int sequence, int head, int position,
+                                                      int last, std::vector<double>* key,
+                                                      std::vector<double>* value) const {
   const Sequence& s = sequences_[static_cast<size_t>(sequence)];
   const int tile = position / case_.group;
-  const bool sink = tile == 0 && s.sink_row >= 0 && case_.sink && s.sealed > 0;
-  if (position < s.sealed && !sink) {
+  const bool sink = tile == 0 && s.sink_row >= 0 && case_.sink;
+  const bool late = case_.seal_lag >= 0 && (tile + 1) * case_.group + case_.seal_lag <= last;
+  if ((position < s.sealed || late) && !sink) {
     const int block = block_table_[static_cast<size_t>(sequence * call_.block_table_stride + tile)];
     const HeadTile& from = Tile(block, head);
     const int g = position % case_.group;
@@ -38,31 +41,38 @@ const DecodeSetup::HeadTile* DecodeSetup::RowAt(int sequence, int head, int posi
                   from.values.begin() + (g + 1) * case_.value_dim);
     return &from;
   }
-  const int row = sink ? s.sink_row + position : s.ring_base + position % call_.ring_rows;
+  const int start = s.length - s.n_tokens;
+  const bool chunk = prefill_ && position >= start;
+  const int row = chunk                  ? s.first_token + position - start
+                  : sink && s.sealed > 0 ? s.sink_row + position
+                                         : s.ring_base + position % call_.ring_rows;
   const auto at = static_cast<size_t>(row * case_.n_kv_heads + head);
+  const std::vector<uint16_t>& keys = chunk ? chunk_keys_ : exact_keys_;
+  const std::vector<uint16_t>& values = chunk ? chunk_values_ : exact_values_;
   for (int d = 0; d < case_.key_dim; ++d) {
-    key->push_back(
-        ToFloat(exact_keys_[at * static_cast<size_t>(case_.key_dim) + static_cast<size_t>(d)],
-                case_.dtype));
+    key->push_back(ToFloat(keys[at * static_cast<size_t>(case_.key_dim) + static_cast<size_t>(d)],
+                           case_.dtype));
   }
   for (int d = 0; d < case_.value_dim; ++d) {
-    value->push_back(
-        ToFloat(exact_values_[at * static_cast<size_t>(case_.value_dim) + static_cast<size_t>(d)],
-                case_.dtype));
+    value->push_back(ToFloat(
+        values[at * static_cast<size_t>(case_.value_dim) + static_cast<size_t>(d)], case_.dtype));
   }
   return nullptr;
 }
 
-// Roundings: q^ and q^ a to fp16 for scores of records, weights (and weights times a) to 16 bits,
-// the output to its type.
-double DecodeSetup::Bound(int sequence, int token, int head, const std::vector<double>& probability,
-                          const std::vector<std::vector<double>>& values,
-                          const std::vector<const HeadTile*>& tile_of,
-                          const std::vector<double>& out) const {
+// Roundings to fp16, in decode: q^ and q^ a for scores of records, weights and weights times a; in
+// prefill: q^, code times a, the key; the weight, code times a plus z, the value. Of exact rows the
+// weights are rounded to 16 bits. And the output to its type.
+double AttentionSetup::Bound(int sequence, int token, int head,
+                             const std::vector<double>& probability,
+                             const std::vector<std::vector<double>>& values,
+                             const std::vector<const HeadTile*>& tile_of,
+                             const std::vector<double>& out) const {
   const std::vector<double>& dense = kvarn_reference::DenseHadamard(case_.key_dim);
   const auto dim = static_cast<size_t>(case_.key_dim);
   const size_t at =
-      (static_cast<size_t>(sequence * case_.n_tokens + token) * static_cast<size_t>(n_heads_) +
+      (static_cast<size_t>(sequences_[static_cast<size_t>(sequence)].first_token + token) *
+           static_cast<size_t>(n_heads_) +
        static_cast<size_t>(head)) *
       dim;
   double square = 0.0;
@@ -93,12 +103,13 @@ double DecodeSetup::Bound(int sequence, int token, int head, const std::vector<d
       const size_t g = x % static_cast<size_t>(case_.group);
       for (size_t d = 0; d < dim; ++d) {
         const double term = q[d] * tile->key_size[g * dim + d] * call_.scale * kHalfStep;
-        logit += 2.0 * term * term;
+        logit += (prefill_ ? 3.0 : 2.0) * term * term;
       }
     }
     const double weight_step = tile != nullptr ? kHalfStep : row_step;
-    square +=
-        probability[x] * probability[x] * (logit * apart + 2.0 * weight_step * weight_step * size);
+    const double roundings = prefill_ && tile != nullptr ? 3.0 : 2.0;
+    square += probability[x] * probability[x] *
+              (logit * apart + roundings * weight_step * weight_step * size);
   }
   double norm = 0.0;
   for (const double o : out) norm += o * o;
@@ -108,15 +119,14 @@ double DecodeSetup::Bound(int sequence, int token, int head, const std::vector<d
          (case_.dtype == KVARN_FP16 ? 0x1p-25 * std::sqrt(static_cast<double>(out.size())) : 0.0);
 }
 
-void DecodeSetup::CompareRow(int sequence, int token, int head, const std::vector<uint16_t>& got,
-                             Errors* errors) const {
+void AttentionSetup::CompareRow(int sequence, int token, int head, const std::vector<uint16_t>& got,
+                                Errors* errors) const {
   const Sequence& s = sequences_[static_cast<size_t>(sequence)];
-  const int last = s.length - case_.n_tokens + token;
+  const int last = s.length - s.n_tokens + token;
   const int kv_head = head / case_.heads_per_kv;
   const auto dim = static_cast<size_t>(case_.key_dim);
-  const size_t row =
-      static_cast<size_t>(sequence * case_.n_tokens + token) * static_cast<size_t>(n_heads_) +
-      static_cast<size_t>(head);
+  const size_t row = static_cast<size_t>(s.first_token + token) * static_cast<size_t>(n_heads_) +
+                     static_cast<size_t>(head);
   const double slope =
       kvarn_reference::AlibiSlope(static_cast<double>(case_.max_bias), n_heads_, head);
   std::vector<double> logits;
@@ -124,22 +134,22 @@ void DecodeSetup::CompareRow(int sequence, int token, int head, const std::vecto
   std::vector<const HeadTile*> tile_of;
   double top = case_.sink_logits ? sinks_[static_cast<size_t>(head)]
                                  : -std::numeric_limits<double>::infinity();
-  for (int x = 0; x < s.length; ++x) {
+  for (int x = 0; x <= last; ++x) {
     std::vector<double> key;
     std::vector<double> value;
-    tile_of.push_back(RowAt(sequence, kv_head, x, &key, &value));
+    tile_of.push_back(RowAt(sequence, kv_head, x, last, &key, &value));
     double logit = 0.0;
     for (size_t d = 0; d < dim; ++d) logit += ToFloat(query_[row * dim + d], case_.dtype) * key[d];
     logit *= call_.scale;
     if (case_.softcap > 0.0F) logit = case_.softcap * std::tanh(logit / case_.softcap);
     if (case_.mask) {
-      logit += slope * HalfToDouble(mask_[static_cast<size_t>(sequence * case_.n_tokens + token) *
+      logit += slope * HalfToDouble(mask_[static_cast<size_t>(s.first_token + token) *
                                               static_cast<size_t>(call_.mask_token_stride / 2) +
                                           static_cast<size_t>(x)]);
     } else if (case_.max_bias > 0.0F) {
       logit += slope * (x - last);
     }
-    if (x > last || (case_.window > 0 && x <= last - case_.window)) {
+    if (case_.window > 0 && x <= last - case_.window) {
       logit = -std::numeric_limits<double>::infinity();
     }
     top = std::max(top, logit);
@@ -171,17 +181,29 @@ void DecodeSetup::CompareRow(int sequence, int token, int head, const std::vecto
     errors->worst_relative = std::max(errors->worst_relative, std::sqrt(error / norm));
 }
 
-Errors DecodeSetup::Compare() {
+Errors AttentionSetup::Compare() {
   const std::vector<uint16_t> got = out_->Download();
-  const int rows = call_.n_sequences * case_.n_tokens * n_heads_;
+  struct Row {
+    int sequence, token, head;
+  };
+  std::vector<Row> rows;
+  for (int sequence = 0; sequence < call_.n_sequences; ++sequence) {
+    for (int token = 0; token < sequences_[static_cast<size_t>(sequence)].n_tokens; ++token) {
+      for (int head = 0; head < n_heads_; ++head) rows.push_back({sequence, token, head});
+    }
+  }
+  // Of many rows a random part: the double precision takes its time.
+  std::shuffle(rows.begin(), rows.end(), std::mt19937(1));
+  if (prefill_) rows.resize(std::min(rows.size(), kMostRows));
+  const int n_rows = static_cast<int>(rows.size());
   const int n_threads = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
   std::vector<Errors> found(static_cast<size_t>(n_threads));
   std::vector<std::thread> threads;
   for (int t = 0; t < n_threads; ++t) {
     threads.emplace_back([&, t] {
-      for (int row = t; row < rows; row += n_threads) {
-        CompareRow(row / n_heads_ / case_.n_tokens, row / n_heads_ % case_.n_tokens, row % n_heads_,
-                   got, &found[static_cast<size_t>(t)]);
+      for (int i = t; i < n_rows; i += n_threads) {
+        const Row& row = rows[static_cast<size_t>(i)];
+        CompareRow(row.sequence, row.token, row.head, got, &found[static_cast<size_t>(t)]);
       }
     });
   }
@@ -190,6 +212,9 @@ Errors DecodeSetup::Compare() {
   for (const Errors& f : found) {
     errors.worst_relative = std::max(errors.worst_relative, f.worst_relative);
     errors.worst_share = f.worst_share <= errors.worst_share ? errors.worst_share : f.worst_share;
+  }
+  for (const uint16_t x : got) {
+    if (!std::isfinite(ToFloat(x, case_.dtype))) errors.worst_share = NAN;
   }
   return errors;
 }

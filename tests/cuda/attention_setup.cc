@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "decode_setup.h"
+#include "attention_setup.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,9 @@ namespace kvarn_cuda_test {
 namespace {
 
 constexpr int kRingRows = 256;
-constexpr int kMaxBlocks = 24;  // tiles share records beyond that: encoding on the CPU is slow
+// Tiles share records beyond that: encoding on the CPU is slow.
+constexpr int kMaxDecodeBlocks = 24;
+constexpr int kMaxPrefillBlocks = 8;
 
 kvarn_reference::Shape ShapeOf(const kvarn_format& format) {
   return {format.role == KVARN_KEY, true, format.bits, format.group, format.head_dim};
@@ -29,14 +31,15 @@ kvarn_reference::Record Parse(const kvarn_format& format, const uint8_t* bytes) 
 
 }  // namespace
 
-DecodeSetup::DecodeSetup(const DecodeCase& c) : case_(c), n_heads_(c.heads_per_kv * c.n_kv_heads) {
+AttentionSetup::AttentionSetup(const AttentionCase& c)
+    : case_(c), prefill_(!c.chunks.empty()), n_heads_(c.heads_per_kv * c.n_kv_heads) {
   std::mt19937 random(static_cast<unsigned>(c.key_dim * 31 + c.value_bits * 7 + c.n_tokens));
   call_.key_format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CUDA, c.key_bits, c.group, c.key_dim};
   call_.value_format = {KVARN_VALUE,  KVARN_BALANCED, KVARN_ORDER_CUDA,
                         c.value_bits, c.group,        c.value_dim};
   call_.dtype = c.dtype;
   call_.n_sequences = static_cast<int>(c.lengths.size());
-  call_.n_tokens = c.n_tokens;
+  call_.n_tokens = prefill_ ? *std::max_element(c.chunks.begin(), c.chunks.end()) : c.n_tokens;
   call_.n_heads = n_heads_;
   call_.n_kv_heads = c.n_kv_heads;
   call_.ring_rows = kRingRows;
@@ -48,9 +51,14 @@ DecodeSetup::DecodeSetup(const DecodeCase& c) : case_(c), n_heads_(c.heads_per_k
     const int index = static_cast<int>(sequences_.size());
     Sequence s = {};
     s.length = length;
+    s.n_tokens = prefill_ ? c.chunks[static_cast<size_t>(index)] : c.n_tokens;
+    s.first_token = n_query_tokens_;
+    n_query_tokens_ += s.n_tokens;
+    const int start = length - s.n_tokens;
     // Some sequences seal only a part of what they could, as after a roll-back.
-    s.sealed = std::max(length - c.n_tokens - (index % 3) * 40, 0) / c.group * c.group;
-    if (length - s.sealed > kRingRows) s.sealed = (length - c.n_tokens) / c.group * c.group;
+    s.sealed = std::max(start - (index % 3) * 40, 0) / c.group * c.group;
+    const int in_ring = (prefill_ ? start : length) - s.sealed;
+    if (in_ring > kRingRows) s.sealed = start / c.group * c.group;
     s.ring_base = index * (kRingRows + c.group);
     s.sink_row = c.sink && index % 4 != 3 ? s.ring_base + kRingRows : -1;
     sequences_.push_back(s);
@@ -58,22 +66,24 @@ DecodeSetup::DecodeSetup(const DecodeCase& c) : case_(c), n_heads_(c.heads_per_k
   }
   MakeRecords(&random);
   MakeRows(&random);
+  MakeChunk(&random);
   MakeQueries(&random);
 }
 
 template <typename T>
-const T* DecodeSetup::Upload(const std::vector<T>& host) {
+const T* AttentionSetup::Upload(const std::vector<T>& host) {
   std::vector<uint8_t> bytes(std::max<size_t>(host.size() * sizeof(T), 16));
   if (!host.empty()) std::memcpy(bytes.data(), host.data(), host.size() * sizeof(T));
   device_.push_back(std::make_unique<DeviceArray<uint8_t>>(bytes));
   return reinterpret_cast<const T*>(device_.back()->get());
 }
 
-void DecodeSetup::MakeRecords(std::mt19937* random) {
+void AttentionSetup::MakeRecords(std::mt19937* random) {
   const size_t key_bytes = kvarn_record_bytes(&call_.key_format);
   const size_t value_bytes = kvarn_record_bytes(&call_.value_format);
   const size_t pair = key_bytes + value_bytes;
-  n_blocks_ = std::min(kMaxBlocks, tiles_per_sequence_ * call_.n_sequences + 1);
+  n_blocks_ = std::min(prefill_ ? kMaxPrefillBlocks : kMaxDecodeBlocks,
+                       tiles_per_sequence_ * call_.n_sequences + 1);
   records_.resize(pair * static_cast<size_t>(n_blocks_ * case_.n_kv_heads));
   std::normal_distribution<float> normal;
   const auto key_dim = static_cast<size_t>(case_.key_dim);
@@ -124,7 +134,7 @@ void DecodeSetup::MakeRecords(std::mt19937* random) {
   call_.block_table_stride = std::max(tiles_per_sequence_, 1);
 }
 
-void DecodeSetup::MakeRows(std::mt19937* random) {
+void AttentionSetup::MakeRows(std::mt19937* random) {
   const size_t rows = sequences_.size() * static_cast<size_t>(kRingRows + case_.group);
   const auto heads = static_cast<size_t>(case_.n_kv_heads);
   std::normal_distribution<float> normal;
@@ -151,9 +161,30 @@ void DecodeSetup::MakeRows(std::mt19937* random) {
   call_.ring_base = Upload(ring);
 }
 
-void DecodeSetup::MakeQueries(std::mt19937* random) {
+void AttentionSetup::MakeChunk(std::mt19937* random) {
+  if (!prefill_) return;
   std::normal_distribution<float> normal;
-  const size_t rows = sequences_.size() * static_cast<size_t>(case_.n_tokens * n_heads_);
+  const auto rows = static_cast<size_t>(n_query_tokens_ * case_.n_kv_heads);
+  chunk_keys_.resize(rows * static_cast<size_t>(case_.key_dim));
+  chunk_values_.resize(rows * static_cast<size_t>(case_.value_dim));
+  for (uint16_t& x : chunk_keys_) x = ToBits(normal(*random) * case_.key_gain, case_.dtype);
+  for (uint16_t& x : chunk_values_) x = ToBits(normal(*random) * case_.value_gain, case_.dtype);
+  std::vector<int32_t> begin = {0};
+  for (const Sequence& s : sequences_) begin.push_back(begin.back() + s.n_tokens);
+  prefill_call_.total_tokens = n_query_tokens_;
+  prefill_call_.query_begin = Upload(begin);
+  prefill_call_.chunk_keys = Upload(chunk_keys_);
+  prefill_call_.chunk_values = Upload(chunk_values_);
+  prefill_call_.chunk_key_head_stride = 2 * case_.key_dim;
+  prefill_call_.chunk_key_row_stride = prefill_call_.chunk_key_head_stride * case_.n_kv_heads;
+  prefill_call_.chunk_value_head_stride = 2 * case_.value_dim;
+  prefill_call_.chunk_value_row_stride = prefill_call_.chunk_value_head_stride * case_.n_kv_heads;
+  prefill_call_.seal_lag = case_.seal_lag;
+}
+
+void AttentionSetup::MakeQueries(std::mt19937* random) {
+  std::normal_distribution<float> normal;
+  const auto rows = static_cast<size_t>(n_query_tokens_ * n_heads_);
   query_.resize(rows * static_cast<size_t>(case_.key_dim));
   for (uint16_t& x : query_) x = ToBits(normal(*random) * 1.5F, case_.dtype);
   call_.query = Upload(query_);
@@ -171,7 +202,7 @@ void DecodeSetup::MakeQueries(std::mt19937* random) {
   }
   if (case_.mask) {
     const int columns = *std::max_element(case_.lengths.begin(), case_.lengths.end());
-    mask_.resize(sequences_.size() * static_cast<size_t>(case_.n_tokens * columns));
+    mask_.resize(static_cast<size_t>(n_query_tokens_ * columns));
     for (uint16_t& m : mask_) {
       m = (*random)() % 4 == 0 ? ToBits(-INFINITY, KVARN_FP16)
                                : ToBits(normal(*random), KVARN_FP16);
@@ -182,28 +213,35 @@ void DecodeSetup::MakeQueries(std::mt19937* random) {
   }
 }
 
-kvarn_status DecodeSetup::Run() {
-  const size_t bytes = kvarn_cuda_decode_workspace_bytes(&call_);
-  kvarn_status status = kvarn_cuda_decode_check(&call_);
+kvarn_status AttentionSetup::Launch(cudaStream_t stream) {
+  if (prefill_) return kvarn_cuda_prefill_run(&prefill_call_, stream);
+  const kvarn_status status = kvarn_cuda_decode_plan(&call_, workspace_->get(), stream);
   if (status != KVARN_OK) return status;
+  return kvarn_cuda_decode_run(&call_, workspace_->get(), stream);
+}
+
+kvarn_status AttentionSetup::Run() {
+  prefill_call_.attention = call_;
+  const kvarn_status checked =
+      prefill_ ? kvarn_cuda_prefill_check(&prefill_call_) : kvarn_cuda_decode_check(&call_);
+  if (checked != KVARN_OK) return checked;
+  const size_t bytes = prefill_ ? 0 : kvarn_cuda_decode_workspace_bytes(&call_);
   workspace_ = std::make_unique<DeviceArray<uint8_t>>(bytes);
   Check(cudaMemset(workspace_->get(), 0xFF, bytes), "memset");
   Check(cudaMemset(out_->get(), 0xFF, out_->bytes()), "memset");
-  status = kvarn_cuda_decode_plan(&call_, workspace_->get(), nullptr);
-  if (status == KVARN_OK) status = kvarn_cuda_decode_run(&call_, workspace_->get(), nullptr);
-  Check(cudaDeviceSynchronize(), "decode");
+  const kvarn_status status = Launch(nullptr);
+  Check(cudaDeviceSynchronize(), "attention");
   return status;
 }
 
-bool DecodeSetup::RepeatsExactly() {
+bool AttentionSetup::RepeatsExactly() {
   const std::vector<uint16_t> first = out_->Download();
   cudaStream_t stream = nullptr;
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
   Check(cudaStreamCreate(&stream), "stream");
   Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
-  kvarn_cuda_decode_plan(&call_, workspace_->get(), stream);
-  kvarn_cuda_decode_run(&call_, workspace_->get(), stream);
+  Launch(stream);
   Check(cudaStreamEndCapture(stream, &graph), "end of capture");
   Check(cudaGraphInstantiate(&exec, graph, 0), "graph");
   Check(cudaMemset(out_->get(), 0xFF, out_->bytes()), "memset");

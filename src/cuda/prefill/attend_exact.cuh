@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The exact rows of a block of query rows: sink, ring and the call's own chunk. K of the next stage
+// is copied while V of this one is multiplied, and the other way round.
+#pragma once
+
+#include "cuda/prefill/queries.cuh"
+#include "cuda/prefill/weights.cuh"
+
+namespace kvarn::cuda {
+
+// K or V of a KV head as exact rows.
+struct ExactRows {
+  const unsigned char* chunk;  // row of the first query token of the sequence
+  const unsigned char* kept;   // row 0 of sinks and rings
+  int64_t chunk_stride, kept_stride;
+};
+template <bool kKey>
+__device__ __forceinline__ ExactRows RowsOf(const PrefillParams& p, const QueryBlock& block) {
+  const kvarn_cuda_decode& call = p.call.attention;
+  const int64_t head = block.kv_head;
+  const int64_t chunk_stride = kKey ? p.call.chunk_key_row_stride : p.call.chunk_value_row_stride;
+  return {static_cast<const unsigned char*>(kKey ? p.call.chunk_keys : p.call.chunk_values) +
+              head * (kKey ? p.call.chunk_key_head_stride : p.call.chunk_value_head_stride) +
+              block.first_token * chunk_stride,
+          static_cast<const unsigned char*>(kKey ? call.exact_keys : call.exact_values) +
+              head * (kKey ? call.exact_key_head_stride : call.exact_value_head_stride),
+          chunk_stride, kKey ? call.exact_key_row_stride : call.exact_value_row_stride};
+}
+__device__ __forceinline__ const unsigned char* RowAt(const PrefillParams& p,
+                                                      const QueryBlock& block,
+                                                      const ExactRows& rows, int position) {
+  if (position >= block.start) return rows.chunk + (position - block.start) * rows.chunk_stride;
+  const int row = block.sink_rows && position < block.sink_end
+                      ? block.sink_row + position
+                      : block.ring_base + position % p.call.attention.ring_rows;
+  return rows.kept + row * rows.kept_stride;
+}
+
+// Rows of a stage; zeros behind the last row that any query sees (a weight of 0 times whatever
+// lies there must be 0).
+template <typename Shape, bool kKey>
+__device__ __forceinline__ void CopyRows(const PrefillParams& p, const QueryBlock& block, int first,
+                                         unsigned char* to) {
+  constexpr int kChunks = (kKey ? Shape::kKeyDim : Shape::kValueDim) / 8;
+  const ExactRows rows = RowsOf<kKey>(p, block);
+#pragma unroll 4
+  for (int index = static_cast<int>(threadIdx.x); index < kStageRows * kChunks;
+       index += kPrefillThreads) {
+    const int row = index / kChunks;
+    const int chunk = index % kChunks;
+    const int position = min(first + row, block.high);
+    CopyAsync(SharedAddress(to + PanelOffset(kStageRows, row, chunk)),
+              RowAt(p, block, rows, position) + 16 * chunk, first + row <= block.high);
+  }
+}
+
+// The stages of a block: the sink's, then the open ones.
+class ExactStages {
+ public:
+  template <typename Shape>
+  __device__ __forceinline__ static ExactStages Of(const PrefillParams& p,
+                                                   const QueryBlock& block) {
+    ExactStages s;
+    const int visible = FirstVisible(p, block.low) / kStageRows * kStageRows;
+    s.sink_end_ = block.sink_end;
+    s.open_ = max(RecordEnd<Shape>(p, block, block.low), visible);
+    s.at_ = visible < block.sink_end ? visible : s.open_;
+    s.last_ = block.high;
+    return s;
+  }
+  __device__ __forceinline__ bool Done() const { return at_ > last_; }
+  __device__ __forceinline__ StageColumns at() const {
+    return {at_ < sink_end_ ? Part::kSink : Part::kOpen, at_, at_ + kStageRows - 1, at_};
+  }
+  __device__ __forceinline__ void Next() {
+    const bool sink = at_ < sink_end_;
+    at_ += kStageRows;
+    if (sink && at_ >= sink_end_) at_ = open_;
+  }
+
+ private:
+  int at_, sink_end_, open_, last_;
+};
+
+template <typename Shape, bool kBf16>
+__device__ __forceinline__ void AttendExact(const PrefillParams& p, const QueryBlock& block,
+                                            unsigned char* shared, int warp, int lane,
+                                            RowState<Shape>* state) {
+  unsigned char* keys = shared + Shape::kKeyAt;
+  unsigned char* values = shared + Shape::kValueAt;
+  ExactStages stages = ExactStages::Of<Shape>(p, block);
+  if (stages.Done()) return;
+  CopyRows<Shape, true>(p, block, stages.at().first, keys);
+  CommitCopies();
+  CopyRows<Shape, false>(p, block, stages.at().first, values);
+  CommitCopies();
+  LoadQueries<Shape>(p, block, warp, lane, shared + Shape::kQueryAt);
+  for (;;) {
+    const StageColumns at = stages.at();
+    stages.Next();
+    const bool more = !stages.Done();
+    StageScores score;
+    StageWeights weight;
+    WaitCopies<1>();
+    FenceForMatrices();
+    __syncthreads();
+    Score<Shape, kBf16>(SharedAddress(shared + Shape::kQueryAt), SharedAddress(keys), warp, lane,
+                        score);
+    __syncthreads();
+    if (more) CopyRows<Shape, true>(p, block, stages.at().first, keys);
+    CommitCopies();
+    float unit[2];
+    unit[0] = unit[1] = p.call.attention.scale * kLog2E;
+    Weigh<Shape, kBf16>(p, block, at, warp, lane, unit, score, state, weight);
+    WaitCopies<1>();
+    FenceForMatrices();
+    __syncthreads();
+    AccumulateRows<Shape, kBf16>(weight, SharedAddress(values), lane, state->out);
+    if (!more) return;
+    __syncthreads();
+    CopyRows<Shape, false>(p, block, stages.at().first, values);
+    CommitCopies();
+  }
+}
+
+}  // namespace kvarn::cuda

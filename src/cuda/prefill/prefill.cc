@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Host side of prefill attention: checks and launch.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "codec/rotation.h"
+#include "cuda/attention/check_call.h"
+#include "cuda/common/small_matrix.h"
+#include "cuda/prefill/launch.h"
+#include "cuda/prefill/shape.h"
+
+namespace kvarn::cuda {
+namespace {
+
+constexpr int kLeastMajor = 8;  // compute capability: cp.async and bf16 products
+
+// Blocks of query rows: at most one more than fit for each sequence.
+int64_t BlockCount(const kvarn_cuda_prefill& c) {
+  const int64_t n_sequences = c.attention.n_sequences;
+  const int64_t heads = c.attention.n_heads / c.attention.n_kv_heads;
+  const int64_t longest = (c.attention.n_tokens * heads + kPrefillRows - 1) / kPrefillRows;
+  return std::min(n_sequences * longest, c.total_tokens * heads / kPrefillRows + n_sequences);
+}
+
+// Where e lies in a K record, and the bytes of both.
+void SetRecords(PrefillParams* p) {
+  const RecordLayout key = MakeRecordLayout(p->call.attention.key_format);
+  const RecordLayout value = MakeRecordLayout(p->call.attention.value_format);
+  p->key_bytes = static_cast<int32_t>(key.bytes);
+  p->value_bytes = static_cast<int32_t>(value.bytes);
+  p->key_balance_at = static_cast<int32_t>(key.balance);
+}
+
+kvarn_status SetRotations(PrefillParams* p) {
+  const Rotation* key = FindRotation(p->call.attention.key_format.head_dim);
+  const Rotation* value = FindRotation(p->call.attention.value_format.head_dim);
+  if (key == nullptr || value == nullptr) return KVARN_ERROR_MEMORY;
+  p->key_rotation_scale = key->scale;
+  p->value_rotation_scale = value->scale;
+  bool key_ok = false;
+  bool value_ok = false;
+  p->key_small = SmallMatrix(*key, &key_ok);
+  p->value_small = SmallMatrix(*value, &value_ok);
+  return key_ok && value_ok ? KVARN_OK : KVARN_ERROR_MEMORY;
+}
+
+// Whether the current device runs CTAs with that much shared memory.
+bool DeviceFits(int shared_bytes) {
+  int device = 0;
+  int major = 0;
+  int limit = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+             cudaSuccess &&
+         major >= kLeastMajor && shared_bytes <= limit;
+}
+
+kvarn_status CheckShape(const kvarn_cuda_prefill& c) {
+  const kvarn_status status = CheckCall(c.attention);
+  if (status != KVARN_OK) return status;
+  const int64_t most = int64_t{c.attention.n_sequences} * c.attention.n_tokens;
+  if (c.total_tokens < 0 || c.total_tokens > most || c.seal_lag < -1 ||
+      BlockCount(c) * c.attention.n_kv_heads > INT32_MAX) {
+    return KVARN_ERROR_ARGUMENT;
+  }
+  return KVARN_OK;
+}
+
+kvarn_status CheckPointers(const kvarn_cuda_prefill& c) {
+  kvarn_cuda_decode shared = c.attention;
+  shared.query_sequence_stride = shared.out_sequence_stride = 0;  // not read
+  const int64_t strides = c.chunk_key_row_stride | c.chunk_key_head_stride |
+                          c.chunk_value_row_stride | c.chunk_value_head_stride;
+  const bool ok = c.query_begin != nullptr && c.chunk_keys != nullptr &&
+                  c.chunk_values != nullptr && strides % 16 == 0 && Aligned(c.chunk_keys, 16) &&
+                  Aligned(c.chunk_values, 16);
+  return ok ? CheckCallPointers(shared) : KVARN_ERROR_ARGUMENT;
+}
+
+// A call that passed CheckShape.
+kvarn_status Prepare(const kvarn_cuda_prefill& call, const PrefillInstance** instance,
+                     PrefillParams* p) {
+  *p = {};
+  p->call = call;
+  p->heads_per_kv = call.attention.n_heads / call.attention.n_kv_heads;
+  p->n_blocks = static_cast<int32_t>(BlockCount(call));
+  p->general = call.attention.softcap != 0.0F || call.attention.max_bias > 0.0F ||
+               call.attention.mask != nullptr;
+  SetRecords(p);
+  *instance = FindPrefillInstance(call);
+  if (*instance == nullptr || !DeviceFits((*instance)->SharedBytes(*p))) {
+    return KVARN_ERROR_UNSUPPORTED;
+  }
+  return SetRotations(p);
+}
+
+}  // namespace
+}  // namespace kvarn::cuda
+
+using kvarn::cuda::PrefillInstance;
+using kvarn::cuda::PrefillParams;
+
+kvarn_status kvarn_cuda_prefill_check(const kvarn_cuda_prefill* call) {
+  if (call == nullptr) return KVARN_ERROR_ARGUMENT;
+  const kvarn_status status = kvarn::cuda::CheckShape(*call);
+  if (status != KVARN_OK) return status;
+  const PrefillInstance* instance = nullptr;
+  PrefillParams params;
+  return kvarn::cuda::Prepare(*call, &instance, &params);
+}
+
+kvarn_status kvarn_cuda_prefill_run(const kvarn_cuda_prefill* call, void* stream) {
+  if (call == nullptr) return KVARN_ERROR_ARGUMENT;
+  kvarn_status status = kvarn::cuda::CheckShape(*call);
+  if (status != KVARN_OK) return status;
+  if (call->attention.n_sequences == 0 || call->total_tokens == 0) return KVARN_OK;
+  status = kvarn::cuda::CheckPointers(*call);
+  if (status != KVARN_OK) return status;
+  const PrefillInstance* instance = nullptr;
+  PrefillParams params;
+  status = kvarn::cuda::Prepare(*call, &instance, &params);
+  if (status != KVARN_OK) return status;
+  return instance->launch(params, instance->SharedBytes(params), stream) == cudaSuccess
+             ? KVARN_OK
+             : KVARN_ERROR_UNSUPPORTED;
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Prefill attention: one CTA kPrefillRows query rows of one KV head. Records first, in the rotated
+// frame, then the exact rows with the same running softmax.
+#pragma once
+
+#include "cuda/prefill/attend_exact.cuh"
+#include "cuda/prefill/attend_records.cuh"
+#include "cuda/prefill/store.cuh"
+
+namespace kvarn::cuda {
+
+template <typename Shape>
+__global__ void __launch_bounds__(kPrefillThreads, Shape::kCtas)
+    PrefillKernel(const __grid_constant__ PrefillParams p) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  // The same for all threads and rarely read: not worth their registers.
+  QueryBlock& block = *reinterpret_cast<QueryBlock*>(shared + Shape::kBlockAt);
+  static_assert(sizeof(QueryBlock) <= Shape::kRecordAt - Shape::kBlockAt);
+  bool found = true;
+  if (warp == 0) {
+    QueryBlock mine;
+    found = FindBlock(p, Shape::kGroup, lane, &mine);
+    if (lane == 0) block = mine;
+  }
+  if (__syncthreads_and(static_cast<int>(found)) == 0) return;
+  RowState<Shape> state;
+  state.Reset();
+  if (AttendRecords<Shape>(p, block, shared, warp, lane, &state)) {
+    RotateOutputs<Shape>(p, shared, warp, lane, &state);
+  }
+  if (p.call.attention.dtype == KVARN_BF16) {
+    AttendExact<Shape, true>(p, block, shared, warp, lane, &state);
+  } else {
+    AttendExact<Shape, false>(p, block, shared, warp, lane, &state);
+  }
+  StoreOutputs<Shape>(p, block, warp, lane, state);
+}
+
+}  // namespace kvarn::cuda

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The running softmax of a warp's query rows.
+#pragma once
+
+#include "cuda/prefill/block.cuh"
+#include "cuda/prefill/products.cuh"
+
+namespace kvarn::cuda {
+
+// The maximum in use may be this much too small (log2): weights up to 2^6 cost nothing, and once a
+// row has seen its first rows it is hardly ever moved.
+inline constexpr float kSlack = 6.0F;
+
+template <typename Shape>
+struct RowState {
+  Outputs<Shape> out;
+  float top[2];  // log2
+  float sum[2];  // of this thread's columns
+
+  __device__ __forceinline__ void Reset() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) top[i] = kLowest, sum[i] = 0.0F;
+#pragma unroll
+    for (int n = 0; n < Shape::kValueTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[n][i] = 0.0F;
+    }
+  }
+};
+
+// Where the columns of a stage are.
+struct StageColumns {
+  Part part;
+  int first, last;  // positions, all in between included
+  int base;         // position of slot 0
+};
+// Position of column 2j + i of column tile n.
+template <typename Shape>
+__device__ __forceinline__ int ColumnPosition(const StageColumns& at, int n, int column) {
+  return at.base + (at.part == Part::kRecords ? Shape::kGroup / 8 * column + n : 8 * n + column);
+}
+
+// Without a branch; off by 2^-22 at most, in absolute terms, which is what a score needs.
+__device__ __forceinline__ float Tanh(float x) {
+  return 1.0F - __fdividef(2.0F, Exp2(2.0F * kLog2E * x) + 1.0F);
+}
+
+// Soft-cap, ALiBi and mask of one query row; scores become log2 of weights.
+template <typename Shape, int kScores>
+__device__ __forceinline__ void ApplyOptions(const PrefillParams& p, const QueryBlock& block,
+                                             const StageColumns& at, const BlockRow& row, int j,
+                                             int half, float unit, float (&score)[kScores][4]) {
+  const kvarn_cuda_decode& call = p.call.attention;
+  const float cap = call.softcap * kLog2E;
+  const float to_cap = cap != 0.0F ? unit / cap : 0.0F;
+  const float slope = AlibiSlope(call.max_bias, call.n_heads, row.head) * kLog2E;
+  const int x = block.start + row.token;
+  const auto* mask = reinterpret_cast<const uint16_t*>(
+      reinterpret_cast<const unsigned char*>(call.mask) +
+      static_cast<int64_t>(block.first_token + row.token) * call.mask_token_stride);
+#pragma unroll
+  for (int n = 0; n < kScores; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float& s = score[n][2 * half + i];
+      const int position = ColumnPosition<Shape>(at, n, 2 * j + i);
+      s = cap != 0.0F ? cap * Tanh(s * to_cap) : s * unit;
+      if (position > x) continue;  // hidden, and the mask may end here
+      if (call.mask != nullptr) {
+        s = fmaf(slope, __half2float(__ushort_as_half(mask[position])), s);
+      } else if (call.max_bias > 0.0F) {
+        s = fmaf(slope, static_cast<float>(position - x), s);
+      }
+    }
+  }
+}
+
+// Scores of a stage -> weights, with visibility and options; moves the maximum where needed.
+//   unit  of this thread's rows: log2 of the weight for a score of 1
+template <typename Shape, bool kBf16>
+__device__ __forceinline__ void Weigh(const PrefillParams& p, const QueryBlock& block,
+                                      const StageColumns& at, int warp, int lane, float (&unit)[2],
+                                      StageScores& score, RowState<Shape>* state,
+                                      StageWeights& weight) {
+  const int g = lane / 4;
+  const int j = lane % 4;
+  if (p.general) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const BlockRow row = RowOf(p, block, warp * kWarpRows + 8 * i + g);
+      ApplyOptions<Shape>(p, block, at, row, j, i, unit[i], score);
+      unit[i] = 1.0F;
+    }
+  }
+  const bool all_visible = at.first >= VisibleOf<Shape>(p, block, at.part, block.high).first &&
+                           at.last <= VisibleOf<Shape>(p, block, at.part, block.low).last;
+  if (!all_visible) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const BlockRow row = RowOf(p, block, warp * kWarpRows + 8 * i + g);
+      const Visible visible = VisibleOf<Shape>(p, block, at.part, block.start + row.token);
+#pragma unroll
+      for (int n = 0; n < kStageColumnTiles; ++n) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int position = ColumnPosition<Shape>(at, n, 2 * j + c);
+          if (position < visible.first || position > visible.last) {
+            score[n][2 * i + c] = -INFINITY;
+          }
+        }
+      }
+    }
+  }
+  float highest[2];
+  bool moved = false;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float top = -INFINITY;
+#pragma unroll
+    for (int n = 0; n < kStageColumnTiles; ++n) {
+      top = fmaxf(top, fmaxf(score[n][2 * i], score[n][2 * i + 1]));
+    }
+    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 2));
+    top *= unit[i];
+    highest[i] = top > state->top[i] + kSlack ? top : state->top[i];
+    moved = moved || highest[i] != state->top[i];
+  }
+  if (__any_sync(0xFFFFFFFFU, moved)) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float shrink = Exp2(state->top[i] - highest[i]);
+      state->top[i] = highest[i];
+      state->sum[i] *= shrink;
+#pragma unroll
+      for (int n = 0; n < Shape::kValueTiles; ++n) {
+        state->out[n][2 * i] *= shrink;
+        state->out[n][2 * i + 1] *= shrink;
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kStageColumnTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float low = Exp2(fmaf(score[n][2 * i], unit[i], -state->top[i]));
+      const float high = Exp2(fmaf(score[n][2 * i + 1], unit[i], -state->top[i]));
+      state->sum[i] += low + high;
+      weight[n / 2][n % 2 * 2 + i] = kBf16 ? PackBf16(low, high) : PackHalf(low, high);
+    }
+  }
+}
+
+}  // namespace kvarn::cuda
