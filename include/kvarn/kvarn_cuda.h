@@ -179,7 +179,8 @@ KVARN_API kvarn_status kvarn_cuda_prefill_run(const kvarn_cuda_prefill* call, vo
 //     `group` more for each `group` rows by which lengths may fall (rejected drafts).
 //   * Balance: tile balance_tile computes it from its own rows and queries, later tiles take that
 //     of the record of balance_tile, earlier ones compute their own.
-// Rows with a NaN or Inf are stored as zeros.
+// Decode reads the records that sealed_rows counts; prefill reads the same ones with seal_lag =
+// max(tail_rows - 1, 0). Rows with a NaN or Inf are stored as zeros.
 typedef struct kvarn_cuda_append {
   kvarn_format key_format;    // order CUDA, balanced; same group as values
   kvarn_format value_format;  // order CUDA, balanced

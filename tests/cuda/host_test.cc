@@ -120,6 +120,39 @@ TEST(PrefillCall, WrongCallsAreAnswered) {
   EXPECT_EQ(kvarn_cuda_prefill_run(&call, nullptr), KVARN_ERROR_ARGUMENT);
 }
 
+TEST(AppendCall, WrongCallsAreAnswered) {
+  EXPECT_EQ(kvarn_cuda_append_workspace_bytes(nullptr), 0U);
+  EXPECT_EQ(kvarn_cuda_append_plan(nullptr, nullptr, nullptr), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_append_run(nullptr, nullptr, nullptr), KVARN_ERROR_ARGUMENT);
+  kvarn_cuda_append call = {};
+  call.key_format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CUDA, 4, 128, 128};
+  call.value_format = {KVARN_VALUE, KVARN_BALANCED, KVARN_ORDER_CUDA, 2, 128, 128};
+  call.n_sequences = 3;
+  call.n_rows = 300;
+  call.n_heads = 16;
+  call.n_kv_heads = 2;
+  call.ring_rows = 256;
+  const size_t bytes = kvarn_cuda_append_workspace_bytes(&call);
+  EXPECT_GE(bytes, (300 / 128 + 3) * 2 * 2 * sizeof(kvarn_cuda_tile));
+  alignas(256) static unsigned char workspace[256];  // pointers are checked before it is used
+  const auto with = [&](auto change) {
+    kvarn_cuda_append changed = call;
+    change(changed);
+    return kvarn_cuda_append_run(&changed, workspace, nullptr);
+  };
+  EXPECT_EQ(with([](auto&) {}), KVARN_ERROR_ARGUMENT);  // no pointers
+  EXPECT_EQ(with([](auto& c) { c.key_format.order = KVARN_ORDER_CPU; }), KVARN_ERROR_FORMAT);
+  EXPECT_EQ(with([](auto& c) { c.value_format.group = 64; }), KVARN_ERROR_FORMAT);
+  EXPECT_EQ(with([](auto& c) { c.ring_rows = 128; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.ring_rows = 300; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.tail_rows = 1; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.n_heads = 15; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.n_rows = -1; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.balance_tile = -1; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.n_heads = 34; }), KVARN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(with([](auto& c) { c.key_format.head_dim = 320; }), KVARN_ERROR_UNSUPPORTED);
+}
+
 TEST(EncodeCall, WrongCallsAreAnswered) {
   kvarn_format format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 128};
   EXPECT_EQ(kvarn_cuda_encode(nullptr, KVARN_FP16, nullptr, 0, nullptr, nullptr),

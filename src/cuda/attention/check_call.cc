@@ -2,16 +2,9 @@
 #include "cuda/attention/check_call.h"
 
 #include "cuda/attention/shape.h"
+#include "cuda/common/check.h"
 
 namespace kvarn::cuda {
-namespace {
-
-bool IsCudaRecord(const kvarn_format& format, kvarn_role role) {
-  return IsLegal(format) && format.role == role && format.order == KVARN_ORDER_CUDA &&
-         format.mode == KVARN_BALANCED;
-}
-
-}  // namespace
 
 kvarn_status CheckCall(const kvarn_cuda_decode& c) {
   if (!IsCudaRecord(c.key_format, KVARN_KEY) || !IsCudaRecord(c.value_format, KVARN_VALUE) ||

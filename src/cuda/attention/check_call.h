@@ -3,16 +3,9 @@
 // What decode and prefill attention ask of a call alike.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
 #include "kvarn/kvarn_cuda.h"
 
 namespace kvarn::cuda {
-
-inline bool Aligned(const void* pointer, size_t to) {
-  return reinterpret_cast<uintptr_t>(pointer) % to == 0;
-}
 
 // Formats, shapes and options: KVARN_OK, KVARN_ERROR_FORMAT or KVARN_ERROR_ARGUMENT.
 kvarn_status CheckCall(const kvarn_cuda_decode& call);

@@ -7,6 +7,7 @@
 #include "cuda/attention/check_call.h"
 #include "cuda/attention/launch.h"
 #include "cuda/attention/shape.h"
+#include "cuda/common/check.h"
 #include "cuda/common/small_matrix.h"
 
 namespace kvarn::cuda {

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/cache/append_params.h"
+#include "cuda/common/check.h"
 #include "cuda/common/small_matrix.h"
 #include "cuda/encode/encode.h"
 
@@ -31,11 +32,6 @@ Workspace MakeWorkspace(const AppendParams& p) {
   return w;
 }
 
-bool IsCudaRecord(const kvarn_format& format, kvarn_role role) {
-  return IsLegal(format) && format.role == role && format.order == KVARN_ORDER_CUDA &&
-         format.mode == KVARN_BALANCED;
-}
-
 kvarn_status CheckShape(const kvarn_cuda_append& c) {
   if (!IsCudaRecord(c.key_format, KVARN_KEY) || !IsCudaRecord(c.value_format, KVARN_VALUE) ||
       c.key_format.group != c.value_format.group) {
@@ -53,10 +49,6 @@ kvarn_status CheckShape(const kvarn_cuda_append& c) {
     return KVARN_ERROR_UNSUPPORTED;
   }
   return KVARN_OK;
-}
-
-bool Aligned(const void* pointer, size_t to) {
-  return reinterpret_cast<uintptr_t>(pointer) % to == 0;
 }
 
 kvarn_status CheckPointers(const kvarn_cuda_append& c) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Host side of the encode kernels.
+#include "cuda/encode/encode.h"
+
 #include <cuda_runtime_api.h>
 
 #include "codec/rotation.h"
 #include "cuda/common/small_matrix.h"
-#include "cuda/encode/encode.h"
 #include "cuda/encode/params.h"
 
 namespace kvarn::cuda {

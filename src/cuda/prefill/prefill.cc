@@ -7,6 +7,7 @@
 
 #include "codec/rotation.h"
 #include "cuda/attention/check_call.h"
+#include "cuda/common/check.h"
 #include "cuda/common/small_matrix.h"
 #include "cuda/prefill/launch.h"
 #include "cuda/prefill/shape.h"
