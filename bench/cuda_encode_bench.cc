@@ -83,7 +83,10 @@ int main(int argc, char** argv) {
         Check(cudaMalloc(reinterpret_cast<void**>(&records), record * static_cast<size_t>(n)));
         std::vector<kvarn_cuda_tile> jobs(static_cast<size_t>(n));
         for (size_t i = 0; i < jobs.size(); ++i) {
-          jobs[i] = {rows + i * elements, dim * 2, nullptr, records + i * record, {~0ULL, ~0ULL}};
+          jobs[i].rows = rows + i * elements;
+          jobs[i].row_stride = dim * 2;
+          jobs[i].record = records + i * record;
+          jobs[i].written[0] = jobs[i].written[1] = ~0ULL;
         }
         Check(cudaMemcpy(tiles, jobs.data(), sizeof(kvarn_cuda_tile) * jobs.size(),
                          cudaMemcpyHostToDevice));
