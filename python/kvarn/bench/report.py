@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table and the picture of `kvarn bench`."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from .samples import Row
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def show(rows: list[Row], options) -> None:
+    table = Table(title=f"{options.model.name}, {options.threads} threads, tokens a second")
+    for name in ("depth", "cache", "tok/s", "of f16", "spread", "attention ms", "times faster"):
+        table.add_column(name, justify="left" if name == "cache" else "right")
+    depth = None
+    for row in rows:
+        if depth is not None and row.depth != depth:
+            table.add_section()
+        depth = row.depth
+        table.add_row(
+            str(row.depth),
+            row.cache + ("" if row.flash else " (no fa)"),
+            f"{row.tok_s:.1f}",
+            f"{row.ratio:.2f}",
+            f"{row.ratio_low:.2f}-{row.ratio_high:.2f}",
+            "" if row.attention_ms is None else f"{row.attention_ms:.2f}",
+            "" if row.attention_ratio is None else f"{row.attention_ratio:.2f}",
+        )
+    console.print(table)
+    console.print(
+        f"Medians of {options.rounds} rounds in which the caches take turns; ratios within a "
+        "round. Attention: time a token takes less that at depth 0. Stock caches: the better of "
+        "flash attention on and off, where both exist."
+    )
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.2))
+    for cache in dict.fromkeys(row.cache for row in rows):
+        mine = [row for row in rows if row.cache == cache]
+        axes.plot([row.depth for row in mine], [row.tok_s for row in mine], "o-", label=cache)
+    axes.set_xlabel("tokens in the cache")
+    axes.set_ylabel("decoded tokens a second")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path)
