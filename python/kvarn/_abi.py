@@ -13,9 +13,7 @@ FP16, BF16, FP32 = 0, 1, 2
 class Format(ctypes.Structure):
     """kvarn_format"""
 
-    _fields_ = [
-        (name, c_int32) for name in ("role", "mode", "order", "bits", "group", "head_dim")
-    ]
+    _fields_ = [(name, c_int32) for name in ("role", "mode", "order", "bits", "group", "head_dim")]
 
 
 class Counts(ctypes.Structure):

@@ -16,7 +16,7 @@ class KvarnError(RuntimeError):
 
 @cache
 def library() -> ctypes.CDLL:
-    """The library with argument types set. Raises OSError if it is missing or of another version."""
+    """The library with argument types set. Raises OSError if it is missing or another version."""
     if not LIBRARY.exists():
         raise OSError(
             f"{LIBRARY} does not exist. The package was not installed but found as a folder; "

@@ -39,7 +39,6 @@ class Preset:
 
 
 PRESETS = tuple(
-    Preset(key, value)
-    for key, value in ((8, 8), (8, 4), (4, 4), (4, 2), (3, 3), (3, 2), (2, 2))
+    Preset(key, value) for key, value in ((8, 8), (8, 4), (4, 4), (4, 2), (3, 3), (3, 2), (2, 2))
 )
 BY_NAME = {preset.name: preset for preset in PRESETS}

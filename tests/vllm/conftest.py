@@ -136,7 +136,9 @@ class Prompts:
 
 def first_difference(one: list[int], other: list[int]) -> int | None:
     assert len(one) == len(other)
-    return next((i for i, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), None)
+    return next(
+        (i for i, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), None
+    )
 
 
 @pytest.fixture(scope="session")

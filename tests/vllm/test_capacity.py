@@ -26,7 +26,9 @@ def stock(engine):
 def test_tokens_that_fit(engine, stock, preset, least):
     ours = engine({**OPTIONS, "kv_cache_dtype": f"kvarn_{preset}_g128"}, [PROMPT], 8)
     ratio = tokens(ours.output) / tokens(stock.output)
-    print(f"{preset}: {tokens(ours.output)} tokens, auto: {tokens(stock.output)}, {ratio:.2f} times")
+    print(
+        f"{preset}: {tokens(ours.output)} tokens, auto: {tokens(stock.output)}, {ratio:.2f} times"
+    )
     assert ratio > least
 
 

@@ -4,8 +4,6 @@
 import json
 import subprocess
 
-import pytest
-
 from kvarn_dev import vllm
 
 NAME = "kvarn_k4v2_g128"

@@ -7,7 +7,6 @@ pydantic built from it are built again.
 Gone when: vLLM 0.33's `register_kv_cache_dtype` is everywhere; it replaces this file.
 """
 
-import sys
 from typing import Literal, get_args
 
 from ..presets import BY_NAME
@@ -33,16 +32,12 @@ def _replace_literal() -> None:
     from pydantic.dataclasses import rebuild_dataclass
     from vllm.config import VllmConfig, cache, speculative
     from vllm.engine import arg_utils
+    from vllm.v1.attention import selector
 
     old = cache.CacheDType
     new = Literal[(*get_args(old), *BY_NAME)]
-    import vllm.v1.attention.selector  # has bound the name as well
-
-    for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith("vllm.") and (
-            getattr(module, "__dict__", {}).get("CacheDType") is old
-        ):
-            module.CacheDType = new
+    for module in (cache, speculative, arg_utils, selector):  # those that read it as they run
+        module.CacheDType = new
     _retype(cache.CacheConfig, "cache_dtype", new)
     _retype(speculative.SpeculativeConfig, "kv_cache_dtype", new | None)
     arg_utils.EngineArgs.__annotations__["kv_cache_dtype"] = new

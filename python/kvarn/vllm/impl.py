@@ -14,6 +14,8 @@ from ..presets import BY_NAME
 from . import threads
 from .ring import RingLayer, RingShape
 
+# Pairs of a query row and a key below which waking a thread costs more than it saves.
+_SMALL = 4096
 _DTYPES = {torch.float16: _abi.FP16, torch.bfloat16: _abi.BF16, torch.float32: _abi.FP32}
 
 
@@ -113,11 +115,13 @@ class KvarnImpl(AttentionImpl):
         step.keys, step.key_token_stride, step.key_row_stride = _rows(key)
         step.values, step.value_token_stride, step.value_row_stride = _rows(value)
         step.out, step.out_token_stride, step.out_head_stride = _rows(output)
-        self._run(attn_metadata.completes_tiles)
+        large = attn_metadata.pairs * self.num_heads > _SMALL
+        self._run(attn_metadata.completes_tiles, threads.count() if large else 1)
         return output
 
-    def _run(self, seals: bool) -> None:
-        lib, step, n = library(), ctypes.byref(self._step), threads.count()
+    def _run(self, seals: bool, n: int) -> None:
+        """`n` is the number of threads."""
+        lib, step = library(), ctypes.byref(self._step)
         bytes_needed = lib.kvarn_paged_attention_workspace_bytes(step, n)
         if bytes_needed == 0:
             check(lib.kvarn_paged_check(step), "kvarn attention")

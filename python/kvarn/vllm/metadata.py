@@ -20,6 +20,7 @@ class KvarnMetadata:
     lengths: np.ndarray  # [requests] with the tokens of this step
     block_table: np.ndarray  # [requests][tiles]
     completes_tiles: bool
+    pairs: int  # of query tokens and rows that they may see, at most
     # [requests][pages], by the rings' metadata that it was made from
     ring_tables: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict)
 
@@ -46,12 +47,14 @@ class KvarnMetadataBuilder(AttentionMetadataBuilder[KvarnMetadata]):
         n = common.num_reqs
         query_start = _int32(common.query_start_loc[: n + 1])
         lengths = _int32(common.seq_lens[:n])
-        computed = lengths - np.diff(query_start)
+        counts = np.diff(query_start)
+        computed = lengths - counts
         return KvarnMetadata(
             n_tokens=common.num_actual_tokens,
             query_start=query_start,
             lengths=lengths,
             block_table=_int32(common.block_table_tensor[:n]),
+            pairs=int(counts.astype(np.int64) @ lengths),
             completes_tiles=bool((lengths // self._group > computed // self._group).any()),
         )
 

