@@ -65,7 +65,9 @@ class KvarnImpl(AttentionImpl):
         )
 
     def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
-        """Adds the ring's pages to the layers for which vLLM allocates memory."""
+        """Adds the ring's pages to the layers for which vLLM allocates memory, once."""
+        if self._rings:  # weights are loaded again
+            return
         layers = self._config.compilation_config.static_forward_context
         own = next(name for name, layer in layers.items() if getattr(layer, "impl", None) is self)
         step = self._step
