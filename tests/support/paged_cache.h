@@ -62,6 +62,7 @@ class PagedCache {
   std::vector<int8_t> WantedBalance(int sequence, int head) const;
   std::vector<int8_t> Balance(int sequence, int tile, int head) const;
   double WorstShare() const { return worst_share_; }  // largest error / bound so far
+  const std::vector<uint8_t>& Output() const { return out_; }
   // The step that ran last, whose arrays still exist.
   const kvarn_paged_step& LastStep() const { return step_; }
 

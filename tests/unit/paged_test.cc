@@ -142,6 +142,28 @@ TEST(Paged, BlocksOfANeighbourInTheSameStep) {
   }
 }
 
+TEST(Paged, ThreadsDoNotChangeABit) {
+  for (uint64_t seed = 40; seed < 42; ++seed) {
+    const PagedCase c = RandomCase(seed);
+    SCOPED_TRACE(Describe(c));
+    std::vector<std::vector<uint8_t>> outputs;
+    for (const int n_threads : {1, 2, 5}) {
+      PagedCache cache(c, 3, 9 * c.group, n_threads);
+      cache.Step({{0, 8 * c.group + 7}, {1, 3}, {2, c.group}});
+      std::vector<uint8_t> all = cache.Output();
+      cache.Step({{0, 1}, {1, 1}, {2, 1}});
+      all.insert(all.end(), cache.Output().begin(), cache.Output().end());
+      for (int tile = 0; tile < 8; ++tile) {
+        const std::vector<uint8_t> records = cache.Records(0, tile);
+        all.insert(all.end(), records.begin(), records.end());
+      }
+      outputs.push_back(all);
+    }
+    EXPECT_EQ(outputs[0], outputs[1]);
+    EXPECT_EQ(outputs[0], outputs[2]);
+  }
+}
+
 TEST(Paged, EmptyStepsAndEmptySequences) {
   PagedCase c;
   PagedCache cache(c, 2, 256, 3);
