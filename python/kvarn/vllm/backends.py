@@ -77,6 +77,11 @@ class KvarnBackend(AttentionBackend):
 
     @classmethod
     def customize_spec(cls, spec: AttentionSpec) -> AttentionSpec:
+        if spec.head_size_v != spec.head_size:
+            raise NotImplementedError(
+                f"--kv-cache-dtype {cls.preset.name} does not support values of head size "
+                f"{spec.head_size_v} beside keys of {spec.head_size}. Use another cache dtype."
+            )
         pair = cls.preset.pair_bytes(spec.head_size)
         group = cls.preset.group
         whole = spec.block_size % group == 0
