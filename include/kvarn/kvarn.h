@@ -78,6 +78,13 @@ typedef enum kvarn_order KVARN_ENUM_TYPE {
   KVARN_ORDER_CUDA = 2,      // what the CUDA kernels read: fragments of matrix instructions
 } kvarn_order;
 
+// Element types of rows that hosts hand in or keep. KVARN_FP32 is for the CPU only.
+typedef enum kvarn_dtype KVARN_ENUM_TYPE {
+  KVARN_FP16 = 0,
+  KVARN_BF16 = 1,
+  KVARN_FP32 = 2,
+} kvarn_dtype;
+
 // A record format. Legal: bits in {2,3,4,8}; group in {64,128}; head_dim a multiple of 8 in
 // [32, 576]; anything else is KVARN_ERROR_FORMAT.
 typedef struct kvarn_format {

@@ -13,8 +13,6 @@
 extern "C" {
 #endif
 
-typedef enum kvarn_dtype KVARN_ENUM_TYPE { KVARN_FP16 = 0, KVARN_BF16 = 1 } kvarn_dtype;
-
 // One tile to encode; an array of these lies in device memory.
 typedef struct kvarn_cuda_tile {
   const void* rows;       // device: row of position 0, head_dim 16-bit values
@@ -29,8 +27,9 @@ typedef struct kvarn_cuda_tile {
   int32_t reserved;
 } kvarn_cuda_tile;
 
-// Encode n_tiles tiles. format->order must be KVARN_ORDER_CUDA, format->mode KVARN_BALANCED and
-// format->head_dim at most 256; otherwise KVARN_ERROR_FORMAT or KVARN_ERROR_UNSUPPORTED.
+// Encode n_tiles tiles of 16-bit rows. format->order must be KVARN_ORDER_CUDA, format->mode
+// KVARN_BALANCED and format->head_dim at most 256; otherwise KVARN_ERROR_FORMAT or
+// KVARN_ERROR_UNSUPPORTED.
 //   tiles   device [n_tiles]
 //   counts  device, added to, may be null
 // The records are those of kvarn_encode, byte for byte.

@@ -13,12 +13,23 @@
 
 namespace kvarn {
 
+// A call as its blocks of query rows. Planes and paged sequences each have their own.
+class AttentionWork {
+ public:
+  virtual ~AttentionWork() = default;
+  // Block b in [0, n_blocks): all but range of tiles, partial and scratch.
+  virtual AttentionTask Block(int block) const = 0;
+
+  AttentionShape shape = {};
+  int n_blocks = 0;
+  int rows_per_head = 0;  // query rows of one KV head and sequence, at most
+  int64_t n_tiles = 0;    // of a block, at most
+};
+
 struct AttentionPlan {
-  int rows_per_head;  // query rows of one KV head and stream: tokens x heads_per_kv
-  int blocks_per_head;
-  int n_blocks;  // streams x KV heads x blocks_per_head
+  int block_rows;  // rows of a block, at most
+  int n_blocks;
   int n_splits;  // ranges of tiles of each block
-  int64_t n_tiles;
   // Workspace, in bytes from its start.
   size_t done;      // atomic int32 [n_blocks]: finished splits
   size_t partials;  // [n_blocks or n_threads][n_splits]
@@ -28,13 +39,14 @@ struct AttentionPlan {
   size_t bytes;
 };
 
-// KVARN_OK if the call may be run.
-kvarn_status CheckAttention(const kvarn_attention& call);
-// `call` must be checked, n_threads >= 1.
-AttentionPlan PlanAttention(const kvarn_attention& call, int n_threads);
+// KVARN_OK if so many blocks can be run.
+kvarn_status CheckBlocks(int64_t rows_per_head, int64_t n_blocks);
+inline int64_t BlocksOf(int64_t rows) { return (rows + kQueryBlock - 1) / kQueryBlock; }
+// n_threads >= 1.
+AttentionPlan PlanAttention(const AttentionWork& work, int n_threads);
 
-kvarn_status BeginAttention(const kvarn_attention& call, void* workspace, int n_threads);
-void RunAttention(const kvarn_attention& call, void* workspace, int thread, int n_threads);
+kvarn_status BeginAttention(const AttentionWork& work, void* workspace, int n_threads);
+void RunAttention(const AttentionWork& work, void* workspace, int thread, int n_threads);
 
 }  // namespace kvarn
 #endif  // KVARN_ATTENTION_PLAN_H_

@@ -11,6 +11,7 @@
 #include "cache/recent.h"
 #include "cpu/kernels.h"
 #include "kvarn/kvarn.h"
+#include "kvarn/kvarn_paged.h"
 
 namespace kvarn {
 
@@ -25,18 +26,48 @@ struct AttentionPartial {
   float* plain;    // [kQueryBlock][RowStride(Dv)] from exact tiles
 };
 
-struct AttentionTask {
+// What all tasks of a call share.
+struct AttentionShape {
+  kvarn_format key, value;
+  RecordLayout key_layout, value_layout;
+  const Rotation* key_rotation;
+  const Rotation* value_rotation;
+  kvarn_dtype dtype;  // of query and output, and of exact rows of a paged cache
+  int n_heads;
+  int heads_per_kv;
+  float scale, max_bias, softcap;
+  const float* sinks;  // [n_heads] or null
+};
+
+// Where the tiles of a task are, if they belong to planes (call is null otherwise).
+struct PlaneTiles {
   const kvarn_attention* call;
   const void* keys;                // memory of the K plane of this stream and KV head
   const void* values;              // memory of the V plane
   const RecentHeader* key_recent;  // copies of their tiles, or null
   const RecentHeader* value_recent;
-  const Rotation* key_rotation;
   int stream;
+};
+
+// Where they are, if they belong to a sequence of a paged cache (step is null otherwise).
+struct PagedTiles {
+  const kvarn_paged_step* step;
+  int sequence;
+};
+
+struct AttentionTask {
+  const AttentionShape* shape;
+  PlaneTiles planes;
+  PagedTiles paged;
+  const uint8_t* query;  // of token 0, head 0
+  int64_t query_token_stride, query_head_stride;
+  uint8_t* out;
+  int64_t out_token_stride, out_head_stride;
   int kv_head;
-  int first_row;  // row = token * heads_per_kv + head of the group
-  int n_rows;     // <= kQueryBlock
-  int64_t first_tile, end_tile;
+  int first_row;                 // row = token * heads_per_kv + head of the group
+  int n_rows;                    // <= kQueryBlock
+  int64_t n_tiles;               // that any row of the block may see
+  int64_t first_tile, end_tile;  // the task's range of them
   AttentionPartial partial;
   uint8_t* scratch;  // AttentionScratch
 };

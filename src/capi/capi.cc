@@ -3,7 +3,7 @@
 // The C ABI: checks arguments, then calls the C++ core. Nothing is thrown across it.
 #include <new>
 
-#include "attention/plan.h"
+#include "attention/plane_work.h"
 #include "cache/plane.h"
 #include "cache/recent.h"
 #include "codec/balance.h"
@@ -193,7 +193,7 @@ kvarn_status kvarn_plane_get_stats(const kvarn_plane* plane, const void* memory,
 
 size_t kvarn_attention_workspace_bytes(const kvarn_attention* call, int32_t n_threads) {
   if (call == nullptr || n_threads < 1 || kvarn::CheckAttention(*call) != KVARN_OK) return 0;
-  return kvarn::PlanAttention(*call, n_threads).bytes;
+  return kvarn::PlanAttention(kvarn::PlaneWork(*call), n_threads).bytes;
 }
 
 kvarn_status kvarn_attention_begin(const kvarn_attention* call, void* workspace,
@@ -201,10 +201,10 @@ kvarn_status kvarn_attention_begin(const kvarn_attention* call, void* workspace,
   if (call == nullptr || workspace == nullptr || n_threads < 1) return KVARN_ERROR_ARGUMENT;
   const kvarn_status status = kvarn::CheckAttention(*call);
   if (status != KVARN_OK) return status;
-  return kvarn::BeginAttention(*call, workspace, n_threads);
+  return kvarn::BeginAttention(kvarn::PlaneWork(*call), workspace, n_threads);
 }
 
 void kvarn_attention_run(const kvarn_attention* call, void* workspace, int32_t thread,
                          int32_t n_threads) {
-  kvarn::RunAttention(*call, workspace, thread, n_threads);
+  kvarn::RunAttention(kvarn::PlaneWork(*call), workspace, thread, n_threads);
 }

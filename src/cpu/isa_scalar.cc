@@ -7,6 +7,7 @@
 #include "codec/balance.h"
 #include "cpu/kernels.h"
 #include "format/half.h"
+#include "paged/rows.h"
 
 namespace kvarn {
 namespace {

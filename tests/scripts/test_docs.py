@@ -18,7 +18,7 @@ DOCUMENTS = sorted(
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("data/*.md")]
     if path.is_file()
 )
-OURS = ("scripts/demo", "scripts/test", ".ci/run")
+OURS = ("scripts/demo", "scripts/vllm-demo", "scripts/test", ".ci/run")
 
 
 def shell_commands(document: Path) -> list[list[str]]:
@@ -54,7 +54,9 @@ def test_documented_program_exists(words):
     elif "/" in program:
         assert os.access(ROOT / program, os.X_OK), f"{program} cannot be run"
     else:
-        assert shutil.which(program) or program in ("cd", "git", "sudo"), f"no {program}"
+        assert shutil.which(program) or program in ("cd", "git", "sudo", "pip", "vllm"), (
+            f"no {program}"
+        )
 
 
 @pytest.mark.parametrize("program", OURS)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every test, or the C++ tests under a sanitizer."""
+"""Runs every test, or the C++ tests under a sanitizer, or those inside vLLM."""
 
 import argparse
 import os
 import subprocess
 import sys
 
-from . import llama, models, project
+from . import llama, models, project, vllm
 from .command import StepError
 from .main import guarded
 from .paths import CACHE, ROOT
@@ -15,9 +15,10 @@ from .ui import console
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/test", add_help=False, allow_abbrev=False)
-    sanitizer = parser.add_mutually_exclusive_group()
-    sanitizer.add_argument("--sanitize", dest="preset", action="store_const", const="asan-ubsan")
-    sanitizer.add_argument("--tsan", dest="preset", action="store_const", const="tsan")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--sanitize", dest="preset", action="store_const", const="asan-ubsan")
+    kind.add_argument("--tsan", dest="preset", action="store_const", const="tsan")
+    kind.add_argument("--vllm", action="store_true")
     parser.add_argument("--no-host", action="store_true")
     return parser.parse_args(argv)
 
@@ -47,8 +48,18 @@ def host_tests() -> None:
     pytest("tests/host", {"LLAMA_CPP_DIR": str(stock)})
 
 
+def vllm_tests() -> None:
+    """Tests that run the Python package inside stock vLLM."""
+    vllm.get()
+    vllm.get_model()
+    pytest("tests/vllm")
+
+
 def main() -> int:
     options = parse_args()
+    if options.vllm:
+        vllm_tests()
+        return 0
     preset = options.preset or "release"
     project.build(preset)
     project.ctest(preset)

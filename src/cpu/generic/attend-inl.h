@@ -27,7 +27,7 @@ static const float kMinusInfinity = -__builtin_inff();
 // Everything the steps below share.
 struct AttendState {
   const AttentionTask* task;
-  const kvarn_attention* call;
+  const AttentionShape* shape;
   int key_dim, value_dim;
   int key_stride, value_stride;
   int rows;
@@ -46,7 +46,8 @@ struct AttendState {
   float slope[kQueryBlock];     // ALiBi
   int mask_row[kQueryBlock];    // row of `mask` that holds this row's mask
   bool visible[kQueryBlock];    // any column of the tile visible
-  int64_t index[kQueryBlock];   // of the token among those of the call
+  int64_t index[kQueryBlock];   // planes: of the token among those of the call
+  int64_t sealed_tiles;         // paged: tiles below are records
 };
 
 // Rows of the block that read one representation of a tile.
@@ -77,33 +78,84 @@ static float AlibiSlope(float max_bias, int n_heads, int head) {
   return __builtin_powf(__builtin_exp2f(base), static_cast<float>(exponent));
 }
 
+// fp32 values of a row of the call's type.
+static void LoadRow(kvarn_dtype dtype, const uint8_t* from, float* to, int count) {
+  if (dtype == KVARN_FP16) {
+    ToFloat(reinterpret_cast<const uint16_t*>(from), to, count);
+  } else if (dtype == KVARN_FP32) {
+    __builtin_memcpy(to, from, sizeof(float) * static_cast<size_t>(count));
+  } else {
+    for (int d = 0; d < count; ++d) {
+      uint16_t bits = 0;
+      __builtin_memcpy(&bits, from + 2 * d, sizeof(bits));
+      to[d] = __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
+    }
+  }
+}
+
 static void LoadQueries(AttendState* s) {
-  const kvarn_attention& call = *s->call;
+  const AttentionTask& task = *s->task;
+  const kvarn_attention* planes = task.planes.call;
+  const bool same_mask = planes == nullptr || planes->mask_heads == 1;  // for all heads of a token
   for (int r = 0; r < s->rows; ++r) {
     const QueryIndex at = IndexOf(*s, r);
-    const uint8_t* from = reinterpret_cast<const uint8_t*>(call.query) +
-                          static_cast<size_t>(s->task->stream) * call.query_stream_stride +
-                          static_cast<size_t>(at.token) * call.query_token_stride +
-                          static_cast<size_t>(at.head) * call.query_head_stride;
+    const uint8_t* from =
+        task.query + at.token * task.query_token_stride + at.head * task.query_head_stride;
     float* to = s->query + static_cast<int64_t>(r) * s->key_stride;
-    __builtin_memcpy(to, from, sizeof(float) * static_cast<size_t>(s->key_dim));
-    for (int d = 0; d < s->key_dim; ++d) to[d] = to[d] * call.scale;
+    LoadRow(s->shape->dtype, from, to, s->key_dim);
+    for (int d = 0; d < s->key_dim; ++d) to[d] = to[d] * s->shape->scale;
     for (int d = s->key_dim; d < s->key_stride; ++d) to[d] = 0.0F;
-    s->index[r] = static_cast<int64_t>(s->task->stream) * call.n_tokens + at.token;
-    s->slope[r] = AlibiSlope(call.max_bias, call.n_heads, at.head);
+    s->index[r] = planes == nullptr
+                      ? 0
+                      : static_cast<int64_t>(task.planes.stream) * planes->n_tokens + at.token;
+    s->slope[r] = AlibiSlope(s->shape->max_bias, s->shape->n_heads, at.head);
     s->mask_row[r] = r;
-    if (r > 0 && call.mask_heads == 1 && IndexOf(*s, r - 1).token == at.token) {
+    if (r > 0 && same_mask && IndexOf(*s, r - 1).token == at.token) {
       s->mask_row[r] = s->mask_row[r - 1];
     }
   }
 }
 
+// Causal mask of one row of a paged sequence. False if it sees nothing of the tile.
+static bool LoadCausalMask(const AttendState& s, int token, int64_t first_row, int group,
+                           float* mask) {
+  const PagedTiles& paged = s.task->paged;
+  const int64_t seen = ComputedRows(*paged.step, paged.sequence) + token + 1 - first_row;
+  for (int g = 0; g < group; ++g) mask[g] = g < seen ? 0.0F : kMinusInfinity;
+  return seen > 0;
+}
+
+// The mask of one row of a call on planes. False if it sees nothing of the tile.
+static bool LoadGivenMask(const AttendState& s, QueryIndex at, int64_t first_row, int group,
+                          float* mask) {
+  const kvarn_attention& call = *s.task->planes.call;
+  const int64_t left = call.n_rows - first_row;
+  const int columns = static_cast<int>(left < group ? left : group);
+  for (int g = columns; g < group; ++g) mask[g] = kMinusInfinity;
+  if (call.mask == nullptr) {
+    for (int g = 0; g < columns; ++g) mask[g] = 0.0F;
+    return true;
+  }
+  const uint8_t* from =
+      reinterpret_cast<const uint8_t*>(call.mask) +
+      static_cast<size_t>(s.task->planes.stream % call.mask_streams) * call.mask_stream_stride +
+      static_cast<size_t>(at.head % call.mask_heads) * call.mask_head_stride +
+      static_cast<size_t>(at.token) * call.mask_token_stride +
+      static_cast<size_t>(first_row) * sizeof(uint16_t);
+  uint16_t half[kMaxGroup];
+  __builtin_memcpy(half, from, sizeof(uint16_t) * static_cast<size_t>(columns));
+  uint16_t differs = 0;  // from -inf
+  for (int g = 0; g < columns; ++g) {
+    differs = static_cast<uint16_t>(differs | (half[g] ^ 0xFC00U));
+  }
+  if (differs == 0) return false;
+  ToFloat(half, mask, columns);
+  return true;
+}
+
 // Fills `mask` for one tile and finds the rows that see any of it. Columns beyond the call's rows
 // are -inf. False if no row sees anything.
 static bool LoadMask(AttendState* s, int64_t first_row, int group) {
-  const kvarn_attention& call = *s->call;
-  const int64_t left = call.n_rows - first_row;
-  const int columns = static_cast<int>(left < group ? left : group);
   bool any = false;
   for (int r = 0; r < s->rows; ++r) {
     if (s->mask_row[r] != r) {
@@ -111,31 +163,12 @@ static bool LoadMask(AttendState* s, int64_t first_row, int group) {
       continue;
     }
     float* mask = s->mask + static_cast<int64_t>(r) * kMaxGroup;
-    for (int g = columns; g < group; ++g) mask[g] = kMinusInfinity;
-    s->visible[r] = true;
-    any = true;
-    if (call.mask == nullptr) {
-      for (int g = 0; g < columns; ++g) mask[g] = 0.0F;
-      continue;
-    }
     const QueryIndex at = IndexOf(*s, r);
-    const uint8_t* from =
-        reinterpret_cast<const uint8_t*>(call.mask) +
-        static_cast<size_t>(s->task->stream % call.mask_streams) * call.mask_stream_stride +
-        static_cast<size_t>(at.head % call.mask_heads) * call.mask_head_stride +
-        static_cast<size_t>(at.token) * call.mask_token_stride +
-        static_cast<size_t>(first_row) * sizeof(uint16_t);
-    uint16_t half[kMaxGroup];
-    __builtin_memcpy(half, from, sizeof(uint16_t) * static_cast<size_t>(columns));
-    uint16_t differs = 0;  // from -inf
-    for (int g = 0; g < columns; ++g)
-      differs = static_cast<uint16_t>(differs | (half[g] ^ 0xFC00U));
-    s->visible[r] = differs != 0;
-    if (s->visible[r]) ToFloat(half, mask, columns);
+    s->visible[r] = s->task->planes.call != nullptr
+                        ? LoadGivenMask(*s, at, first_row, group, mask)
+                        : LoadCausalMask(*s, at.token, first_row, group, mask);
+    any = any || s->visible[r];
   }
-  if (call.mask == nullptr) return any;
-  any = false;
-  for (int r = 0; r < s->rows; ++r) any = any || s->visible[r];
   return any;
 }
 
@@ -159,7 +192,7 @@ static void RotateQueries(AttendState* s, const uint8_t* record, const RecordLay
       for (int d = 0; d < s->key_dim; ++d) q[d] = q[d] * inverse[d];
     }
   }
-  Rotate(*s->task->key_rotation, s->rotated, s->rows, s->key_stride, false);
+  Rotate(*s->shape->key_rotation, s->rotated, s->rows, s->key_stride, false);
   s->rotated_valid = true;
 }
 
@@ -216,12 +249,11 @@ static void DotRecord(const AttendState& s, const uint8_t* codes, int bits,
 }
 
 // Raw scores of a sealed K tile: t (X0 + sum Q' code) + Cz.
-static void ScoreRecord(AttendState* s, const RowSet& rows, const kvarn_plane& plane,
-                        const uint8_t* record) {
-  const RecordLayout& layout = plane.record;
-  const int bits = plane.config.format.bits;
-  const bool balanced = plane.config.format.mode == KVARN_BALANCED;
-  const int group = plane.config.format.group;
+static void ScoreRecord(AttendState* s, const RowSet& rows, const uint8_t* record) {
+  const RecordLayout& layout = s->shape->key_layout;
+  const int bits = s->shape->key.bits;
+  const bool balanced = s->shape->key.mode == KVARN_BALANCED;
+  const int group = s->shape->key.group;
   RotateQueries(s, record, layout);
   // Zero beyond the head dim, as the queries are.
   alignas(64) float a[kMaxHeadDim + kRowAlign];
@@ -277,10 +309,27 @@ KVARN_INLINE Vf AddNeighbours(Vf a, Vf b, std::integer_sequence<int, kLane...>) 
          __builtin_shufflevector(a, b, (2 * kLane + 1)...);
 }
 
-// Scores of kWidth columns at a time, whose sums over lanes are then formed together.
-static void ScoreExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
+// Likewise of a tile of a paged sequence, row by row; zeros beyond its length.
+static void LoadPagedTile(const AttendState& s, kvarn_role role, int64_t tile, int group, int dim,
+                          int stride) {
+  const PagedTiles& paged = s.task->paged;
+  const kvarn_paged_step& step = *paged.step;
+  const int first = static_cast<int>(tile) * group;
+  const int left = step.lengths[paged.sequence] - first;
+  const int rows = left < group ? left : group;
+  for (int g = 0; g < rows; ++g) {
+    float* to = s.tile + static_cast<int64_t>(g) * stride;
+    LoadRow(step.dtype, ExactRow(step, paged.sequence, role, s.task->kv_head, first + g), to, dim);
+    for (int d = dim; d < stride; ++d) to[d] = 0.0F;
+  }
+  const size_t rest = static_cast<size_t>((group - rows) * stride);
+  __builtin_memset(s.tile + static_cast<int64_t>(rows) * stride, 0, sizeof(float) * rest);
+}
+
+// Scores of the tile in `tile`, kWidth columns at a time, whose sums over lanes are then formed
+// together.
+static void ScoreLoaded(AttendState* s, const RowSet& rows, int group) {
   const int stride = s->key_stride;
-  LoadExactTile(*s, exact, group, s->key_dim, stride);
   for (int r = 0; r < s->rows; ++r) {
     if (!rows.has[r]) continue;
     const float* q = s->query + static_cast<int64_t>(r) * stride;
@@ -308,7 +357,7 @@ static void ScoreExact(AttendState* s, const RowSet& rows, const uint16_t* exact
 // Soft-cap, mask and the running softmax; `score` becomes probabilities relative to the new
 // maximum. A row that sees nothing gets zeros.
 static void UpdateSoftmax(AttendState* s, int group) {
-  const float softcap = s->call->softcap;
+  const float softcap = s->shape->softcap;
   const AttentionPartial& partial = s->task->partial;
   for (int r = 0; r < s->rows; ++r) {
     float* p = s->score + static_cast<int64_t>(r) * kMaxGroup;
@@ -356,9 +405,9 @@ static void UpdateSoftmax(AttendState* s, int group) {
 }
 
 // O += C (sum P' code + Pz) for a sealed V tile; rows without probabilities get nothing.
-static void AccumulateRecord(AttendState* s, const kvarn_plane& plane, const uint8_t* record) {
-  const RecordLayout& layout = plane.record;
-  const int group = plane.config.format.group;
+static void AccumulateRecord(AttendState* s, const uint8_t* record) {
+  const RecordLayout& layout = s->shape->value_layout;
+  const int group = s->shape->value.group;
   alignas(64) float a[kMaxGroup];
   alignas(64) float z[kMaxGroup];
   alignas(64) float c[kMaxHeadDim + kRowAlign];
@@ -380,7 +429,7 @@ static void AccumulateRecord(AttendState* s, const kvarn_plane& plane, const uin
     int8_t* high = s->weights + static_cast<int64_t>(2 * r) * s->weight_stride;
     scale[r] = QuantiseWeights(folded, group, high, high + s->weight_stride);
   }
-  DotRecord(*s, record + layout.codes, plane.config.format.bits, layout);
+  DotRecord(*s, record + layout.codes, s->shape->value.bits, layout);
   for (int r = 0; r < s->rows; ++r) {
     const float* dot = s->product + static_cast<int64_t>(r) * s->product_stride;
     float* out = s->task->partial.rotated + static_cast<int64_t>(r) * s->value_stride;
@@ -390,10 +439,10 @@ static void AccumulateRecord(AttendState* s, const kvarn_plane& plane, const uin
   }
 }
 
-static void AccumulateExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
+// Of the tile in `tile`.
+static void AccumulateLoaded(AttendState* s, const RowSet& rows, int group) {
   constexpr int kParts = kRowAlign / kWidth;  // sums in flight: each waits for its last addition
   const int stride = s->value_stride;
-  LoadExactTile(*s, exact, group, s->value_dim, stride);
   for (int r = 0; r < s->rows; ++r) {
     if (!rows.has[r]) continue;
     const float* p = s->score + static_cast<int64_t>(r) * kMaxGroup;

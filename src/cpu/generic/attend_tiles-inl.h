@@ -17,22 +17,54 @@ static RowSet RowsBetween(const AttendState& s, int64_t first, int64_t end) {
   return rows;
 }
 
+static void ScoreExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
+  LoadExactTile(*s, exact, group, s->key_dim, s->key_stride);
+  ScoreLoaded(s, rows, group);
+}
+
+static void AccumulateExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
+  LoadExactTile(*s, exact, group, s->value_dim, s->value_stride);
+  AccumulateLoaded(s, rows, group);
+}
+
+static void ScorePaged(AttendState* s, const RowSet& rows, int64_t tile) {
+  const PagedTiles& paged = s->task->paged;
+  if (tile < s->sealed_tiles) {
+    return ScoreRecord(s, rows,
+                       RecordOf(*paged.step, paged.sequence, KVARN_KEY, s->task->kv_head, tile));
+  }
+  const int group = s->shape->key.group;
+  LoadPagedTile(*s, KVARN_KEY, tile, group, s->key_dim, s->key_stride);
+  ScoreLoaded(s, rows, group);
+}
+
+static void AccumulatePaged(AttendState* s, const RowSet& rows, int64_t tile) {
+  const PagedTiles& paged = s->task->paged;
+  if (tile < s->sealed_tiles) {
+    return AccumulateRecord(
+        s, RecordOf(*paged.step, paged.sequence, KVARN_VALUE, s->task->kv_head, tile));
+  }
+  const int group = s->shape->value.group;
+  LoadPagedTile(*s, KVARN_VALUE, tile, group, s->value_dim, s->value_stride);
+  AccumulateLoaded(s, rows, group);
+}
+
 static void ScoreCurrent(AttendState* s, const RowSet& rows, int64_t tile) {
-  const kvarn_plane& keys = *s->call->key_plane;
+  const kvarn_plane& keys = *s->task->planes.call->key_plane;
   const int group = keys.config.format.group;
-  const TileEntry& entry = keys.Tiles(s->task->keys)[tile];
+  const TileEntry& entry = keys.Tiles(s->task->planes.keys)[tile];
   if (entry.state == TileState::kSealed) {
-    ScoreRecord(s, rows, keys, keys.Record(s->task->keys, tile));
+    ScoreRecord(s, rows, keys.Record(s->task->planes.keys, tile));
   } else if (entry.state == TileState::kOpen) {
-    ScoreExact(s, rows, keys.ExactTile(s->task->keys, entry.slot), group);
+    ScoreExact(s, rows, keys.ExactTile(s->task->planes.keys, entry.slot), group);
   } else {  // never written: zeros
     __builtin_memset(s->score, 0, sizeof(float) * static_cast<size_t>(s->rows * kMaxGroup));
   }
 }
 
-static void Score(AttendState* s, int64_t tile) {
-  const kvarn_plane& keys = *s->call->key_plane;
-  const RecentHeader* recent = s->task->key_recent;
+static void ScorePlanes(AttendState* s, int64_t tile) {
+  const kvarn_plane& keys = *s->task->planes.call->key_plane;
+  const RecentHeader* recent = s->task->planes.key_recent;
   int64_t first = 0;  // index of the first token that has not been served
   for (int i = 0; recent != nullptr && i < recent->count; ++i) {
     const RecentEntry& entry = recent->Entries()[i];
@@ -46,20 +78,20 @@ static void Score(AttendState* s, int64_t tile) {
 }
 
 static void AccumulateCurrent(AttendState* s, const RowSet& rows, int64_t tile) {
-  const kvarn_plane& values = *s->call->value_plane;
-  const TileEntry& entry = values.Tiles(s->task->values)[tile];
+  const kvarn_plane& values = *s->task->planes.call->value_plane;
+  const TileEntry& entry = values.Tiles(s->task->planes.values)[tile];
   if (entry.state == TileState::kSealed) {
-    AccumulateRecord(s, values, values.Record(s->task->values, tile));
+    AccumulateRecord(s, values.Record(s->task->planes.values, tile));
   } else if (entry.state == TileState::kOpen) {
-    AccumulateExact(s, rows, values.ExactTile(s->task->values, entry.slot),
+    AccumulateExact(s, rows, values.ExactTile(s->task->planes.values, entry.slot),
                     values.config.format.group);
   }
 }
 
-static void Accumulate(AttendState* s, int64_t tile) {
-  const kvarn_plane& values = *s->call->value_plane;
+static void AccumulatePlanes(AttendState* s, int64_t tile) {
+  const kvarn_plane& values = *s->task->planes.call->value_plane;
   const int group = values.config.format.group;
-  const RecentHeader* recent = s->task->value_recent;
+  const RecentHeader* recent = s->task->planes.value_recent;
   int64_t first = 0;
   for (int i = 0; recent != nullptr && i < recent->count; ++i) {
     const RecentEntry& entry = recent->Entries()[i];
@@ -78,19 +110,17 @@ static void Accumulate(AttendState* s, int64_t tile) {
 }
 
 static void Attend(const AttentionTask& task) {
-  const kvarn_attention& call = *task.call;
-  const kvarn_plane& keys = *call.key_plane;
-  const kvarn_plane& values = *call.value_plane;
-  const int group = keys.config.format.group;
+  const AttentionShape& shape = *task.shape;
+  const int group = shape.key.group;
   AttendState s;
   s.task = &task;
-  s.call = &call;
-  s.key_dim = keys.config.format.head_dim;
-  s.value_dim = values.config.format.head_dim;
+  s.shape = &shape;
+  s.key_dim = shape.key.head_dim;
+  s.value_dim = shape.value.head_dim;
   s.key_stride = RowStride(s.key_dim);
   s.value_stride = RowStride(s.value_dim);
   s.rows = task.n_rows;
-  s.heads_per_kv = call.n_heads / call.n_kv_heads;
+  s.heads_per_kv = shape.heads_per_kv;
   const AttentionScratch scratch = MakeAttentionScratch(s.key_dim, s.value_dim);
   s.query = reinterpret_cast<float*>(task.scratch + scratch.query);
   s.rotated = reinterpret_cast<float*>(task.scratch + scratch.rotated);
@@ -102,6 +132,8 @@ static void Attend(const AttentionTask& task) {
   s.weight_stride = scratch.weight_stride;
   s.product_stride = scratch.product_stride;
   s.rotated_valid = false;
+  const bool paged = task.paged.step != nullptr;
+  s.sealed_tiles = paged ? ComputedRows(*task.paged.step, task.paged.sequence) / group : 0;
   LoadQueries(&s);
   for (int r = 0; r < s.rows; ++r) {
     task.partial.max[r] = kMinusInfinity;
@@ -113,8 +145,15 @@ static void Attend(const AttentionTask& task) {
 
   for (int64_t tile = task.first_tile; tile < task.end_tile; ++tile) {
     if (!LoadMask(&s, tile * group, group)) continue;
-    Score(&s, tile);
-    UpdateSoftmax(&s, group);
-    Accumulate(&s, tile);
+    if (paged) {
+      const RowSet rows = RowsBetween(s, 0, kNoEnd);
+      ScorePaged(&s, rows, tile);
+      UpdateSoftmax(&s, group);
+      AccumulatePaged(&s, rows, tile);
+    } else {
+      ScorePlanes(&s, tile);
+      UpdateSoftmax(&s, group);
+      AccumulatePlanes(&s, tile);
+    }
   }
 }
