@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_documented_program_exists(words):
     elif "/" in program:
         assert os.access(ROOT / program, os.X_OK), f"{program} cannot be run"
     else:
-        assert shutil.which(program) or program in ("cd", "git", "sudo", "pip", "vllm"), (
+        assert shutil.which(program) or program in ("cd", "git", "sudo", "pip", "vllm", "kvarn"), (
             f"no {program}"
         )
 
@@ -69,10 +70,15 @@ def test_own_program_explains_itself_at_once(program):
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_documented_options_of_own_programs_are_known(words):
-    if words[0] not in OURS:
+    if words[0] in OURS:
+        command, env = [ROOT / words[0]], os.environ
+    elif words[0] == "kvarn":
+        command = [sys.executable, "-m", "kvarn.cli", *words[1:3]]
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    else:
         pytest.skip("not one of ours")
     text = subprocess.run(
-        [ROOT / words[0], "--help"], capture_output=True, text=True, check=True
+        [*command, "--help"], capture_output=True, text=True, check=True, env=env
     ).stdout
     for word in words[1:]:
         if word.startswith("--"):

@@ -15,7 +15,8 @@ errors = Console(stderr=True, highlight=False)
 def show(rows: list[Row], options) -> None:
     table = Table(title=f"{options.model.name}, {options.threads} threads, tokens a second")
     for name in ("depth", "cache", "tok/s", "of f16", "spread", "attention ms", "times faster"):
-        table.add_column(name, justify="left" if name == "cache" else "right")
+        text = name == "cache"
+        table.add_column(name, justify="left" if text else "right", no_wrap=text)
     depth = None
     for row in rows:
         if depth is not None and row.depth != depth:
