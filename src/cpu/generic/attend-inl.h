@@ -322,7 +322,7 @@ static void LoadPagedTile(const AttendState& s, kvarn_role role, int64_t tile, i
     LoadRow(step.dtype, ExactRow(step, paged.sequence, role, s.task->kv_head, first + g), to, dim);
     for (int d = dim; d < stride; ++d) to[d] = 0.0F;
   }
-  const size_t rest = static_cast<size_t>((group - rows) * stride);
+  const size_t rest = static_cast<size_t>(group - rows) * static_cast<size_t>(stride);
   __builtin_memset(s.tile + static_cast<int64_t>(rows) * stride, 0, sizeof(float) * rest);
 }
 

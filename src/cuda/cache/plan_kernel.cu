@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/cache/append_params.h"
+#include "cuda/common/launch_kernel.h"
 
 namespace kvarn::cuda {
 namespace {
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void LaunchAppendPlan(const AppendParams& params, void* stream) {
-  AppendPlanKernel<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
+  LaunchKernel(AppendPlanKernel, dim3(1), kThreads, params, stream);
 }
 
 }  // namespace kvarn::cuda

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/cache/balance.cuh"
+#include "cuda/common/launch_kernel.h"
 
 namespace kvarn::cuda {
 namespace {
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kBalanceThreads)
 void LaunchSealJobs(const AppendParams& params, void* stream) {
   const dim3 grid(static_cast<unsigned>(params.max_seals),
                   static_cast<unsigned>(params.call.n_kv_heads));
-  SealJobsKernel<<<grid, kBalanceThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
+  LaunchKernel(SealJobsKernel, grid, kBalanceThreads, params, stream);
 }
 
 }  // namespace kvarn::cuda

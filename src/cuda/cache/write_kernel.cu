@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda/cache/query_rms.cuh"
+#include "cuda/common/launch_kernel.h"
 
 namespace kvarn::cuda {
 namespace {
@@ -106,8 +107,8 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void LaunchWriteRows(const AppendParams& params, void* stream) {
-  WriteRowsKernel<<<static_cast<unsigned>(params.call.n_rows), kThreads, 0,
-                    static_cast<cudaStream_t>(stream)>>>(params);
+  LaunchKernel(WriteRowsKernel, dim3(static_cast<unsigned>(params.call.n_rows)), kThreads, params,
+               stream);
 }
 
 }  // namespace kvarn::cuda

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stands in for the toolkit's header of this name where simple kernels are compiled by the C++
+// compiler and run thread by thread (emulator.cc). What it lacks, they may not use.
+#ifndef KVARN_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_
+#define KVARN_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_
+
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+#include <vector_functions.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+// The parts of our headers that only nvcc sees.
+#define __CUDACC__ 1
+
+#undef __global__
+#define __global__
+#undef __device__
+#define __device__
+#undef __forceinline__
+#define __forceinline__ inline
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+#undef __grid_constant__
+#define __grid_constant__
+#undef __shared__
+#define __shared__ static  // one CTA runs at a time
+
+using std::isfinite;
+using std::isnan;
+using std::max;
+using std::min;
+
+struct ThreadIndex {
+  unsigned x, y, z;
+};
+extern ThreadIndex threadIdx, blockIdx;
+
+void __syncthreads();
+
+namespace kvarn_emulation {
+// What lane `from` of the warp gave, once all lanes have.
+uint32_t Exchange(uint32_t value, unsigned from);
+// One bit a lane.
+uint32_t Ballot(bool value);
+}  // namespace kvarn_emulation
+
+inline float __uint_as_float(uint32_t bits) {
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+inline uint32_t __float_as_uint(float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+inline float __shfl_xor_sync(unsigned, float value, int mask) {
+  const unsigned lane = threadIdx.x % 32;
+  return __uint_as_float(
+      kvarn_emulation::Exchange(__float_as_uint(value), lane ^ static_cast<unsigned>(mask)));
+}
+inline int __all_sync(unsigned, int value) {
+  return kvarn_emulation::Ballot(value != 0) == 0xFFFFFFFFU ? 1 : 0;
+}
+
+#endif  // KVARN_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs the threads of a CTA as coroutines of one thread: each runs until it waits for others. CTAs
+// come one after the other. A warp operation or barrier that not all threads reach is an error,
+// though it need not be one on a GPU.
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "cuda/cache/append_params.h"
+#include "cuda_runtime.h"
+
+ThreadIndex threadIdx, blockIdx;
+
+namespace {
+
+constexpr size_t kStackBytes = 64 * 1024;
+constexpr unsigned kLanes = 32;
+
+using Kernel = void (*)(kvarn::cuda::AppendParams);
+
+// A meeting of `size` threads, any number of times.
+struct Meeting {
+  unsigned size = 0;
+  unsigned arrived = 0;
+  uint64_t round = 0;
+};
+
+struct Thread {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
+  bool done = false;
+};
+
+class Cta {
+ public:
+  Cta(Kernel kernel, const kvarn::cuda::AppendParams& params, unsigned n_threads)
+      : kernel_(kernel),
+        params_(params),
+        threads_(n_threads),
+        given_(n_threads),
+        taken_(n_threads) {
+    all_.size = n_threads;
+    warps_.resize((n_threads + kLanes - 1) / kLanes);
+    for (Meeting& warp : warps_) warp.size = kLanes;
+  }
+
+  void Run() {
+    for (Thread& thread : threads_) {
+      thread.done = false;
+      getcontext(&thread.context);
+      thread.context.uc_stack.ss_sp = thread.stack.get();
+      thread.context.uc_stack.ss_size = kStackBytes;
+      thread.context.uc_link = &scheduler_;
+      makecontext(&thread.context, &Cta::Enter, 0);
+    }
+    current_cta = this;
+    for (size_t left = threads_.size(); left > 0;) {
+      left = 0;
+      for (unsigned t = 0; t < threads_.size(); ++t) {
+        if (threads_[t].done) continue;
+        threadIdx = {t, 0, 0};
+        swapcontext(&scheduler_, &threads_[t].context);
+        left += threads_[t].done ? 0 : 1;
+      }
+    }
+    if (all_.arrived != 0) Fail("a barrier");
+    for (const Meeting& warp : warps_) {
+      if (warp.arrived != 0) Fail("a warp operation");
+    }
+  }
+
+  void Barrier() { Meet(&all_); }
+  // What each lane of the warp gave, once all have.
+  const uint32_t* Exchange(uint32_t value) {
+    const unsigned warp = threadIdx.x / kLanes;
+    given_[threadIdx.x] = value;
+    if (Meet(&warps_[warp])) {
+      std::copy_n(given_.begin() + warp * kLanes, kLanes, taken_.begin() + warp * kLanes);
+      Release(&warps_[warp]);
+    }
+    return &taken_[warp * kLanes];
+  }
+
+  static Cta* current_cta;
+
+ private:
+  static void Enter() {
+    Cta& cta = *current_cta;
+    cta.kernel_(cta.params_);
+    cta.threads_[threadIdx.x].done = true;
+  }
+  [[noreturn]] static void Fail(const char* what) {
+    std::printf("not all threads reached %s\n", what);
+    std::exit(1);
+  }
+  // True for the last to arrive of a warp, who releases the others; a barrier releases itself.
+  bool Meet(Meeting* meeting) {
+    const uint64_t round = meeting->round;
+    meeting->arrived += 1;
+    if (meeting->arrived == meeting->size) {
+      if (meeting != &all_) return true;
+      Release(meeting);
+      return false;
+    }
+    while (meeting->round == round) {
+      swapcontext(&threads_[threadIdx.x].context, &scheduler_);
+    }
+    return false;
+  }
+  static void Release(Meeting* meeting) {
+    meeting->arrived = 0;
+    meeting->round += 1;
+  }
+
+  Kernel kernel_;
+  kvarn::cuda::AppendParams params_;
+  std::vector<Thread> threads_;
+  std::vector<uint32_t> given_, taken_;
+  Meeting all_;
+  std::vector<Meeting> warps_;
+  ucontext_t scheduler_;
+};
+
+Cta* Cta::current_cta = nullptr;
+
+}  // namespace
+
+void __syncthreads() { Cta::current_cta->Barrier(); }
+
+namespace kvarn_emulation {
+
+uint32_t Exchange(uint32_t value, unsigned from) { return Cta::current_cta->Exchange(value)[from]; }
+
+uint32_t Ballot(bool value) {
+  const uint32_t* given = Cta::current_cta->Exchange(value ? 1 : 0);
+  uint32_t bits = 0;
+  for (unsigned lane = 0; lane < kLanes; ++lane) bits |= given[lane] << lane;
+  return bits;
+}
+
+}  // namespace kvarn_emulation
+
+extern "C" cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block,
+                                        void** arguments, size_t, cudaStream_t) {
+  const auto kernel = reinterpret_cast<Kernel>(const_cast<void*>(function));
+  Cta cta(kernel, *static_cast<kvarn::cuda::AppendParams*>(arguments[0]), block.x);
+  for (unsigned y = 0; y < grid.y; ++y) {
+    for (unsigned x = 0; x < grid.x; ++x) {
+      blockIdx = {x, y, 0};
+      cta.Run();
+    }
+  }
+  return cudaSuccess;
+}
