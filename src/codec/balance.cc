@@ -4,38 +4,16 @@
 #include <bit>
 #include <cstring>
 
+#include "codec/balance_terms.h"
 #include "codec/ordered_sum.h"
 #include "format/record_layout.h"
 
 namespace kvarn {
 namespace {
 
-// log2 of a positive normal number with adds and multiplies only, so that every machine agrees:
-// x = m 2^k, m in [sqrt(1/2), sqrt(2)), u = (m-1)/(m+1), log2 m = (2/ln 2)(u + u^3/3 + ... +
-// u^9/9). Absolute error below 3e-7, far below the 1/8 octave it is rounded to.
-float Log2(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  int exponent = static_cast<int>(bits >> 23) - 127;
-  float mantissa = std::bit_cast<float>((bits & 0x7FFFFFU) | 0x3F800000U);
-  if (mantissa >= 1.4142135623730951F) {
-    mantissa = mantissa * 0.5F;
-    exponent += 1;
-  }
-  const float u = (mantissa - 1.0F) / (mantissa + 1.0F);
-  const float u2 = u * u;
-  float poly = 1.0F / 9.0F;
-  poly = poly * u2 + 1.0F / 7.0F;
-  poly = poly * u2 + 1.0F / 5.0F;
-  poly = poly * u2 + 1.0F / 3.0F;
-  poly = poly * u2 + 1.0F;
-  return static_cast<float>(exponent) + 2.8853900817779268F * u * poly;
-}
-
 float RoundToEven(float x) {  // |x| < 2^22
   return (x + 12582912.0F) - 12582912.0F;
 }
-
-float Floored(float value, float mean) { return (value + 1e-3F * mean) + 1e-12F; }
 
 }  // namespace
 

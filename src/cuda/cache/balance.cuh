@@ -4,6 +4,7 @@
 // Compiled with --fmad=false: the operations of src/codec/balance.cc in their order.
 #pragma once
 
+#include "codec/balance_terms.h"
 #include "cuda/cache/query_rms.cuh"
 #include "cuda/common/ordered_sum.cuh"
 
@@ -20,25 +21,6 @@ struct BalanceShared {
   uint8_t list[kBalanceRows];   // those that have, in order
   int n_known;
 };
-
-// log2 of a positive normal number; see src/codec/balance.cc.
-__device__ __forceinline__ float Log2Exact(float x) {
-  const uint32_t bits = __float_as_uint(x);
-  int exponent = static_cast<int>(bits >> 23) - 127;
-  float mantissa = __uint_as_float((bits & 0x7FFFFFU) | 0x3F800000U);
-  if (mantissa >= 1.4142135623730951F) {
-    mantissa = mantissa * 0.5F;
-    exponent += 1;
-  }
-  const float u = (mantissa - 1.0F) / (mantissa + 1.0F);
-  const float u2 = u * u;
-  float poly = 1.0F / 9.0F;
-  poly = poly * u2 + 1.0F / 7.0F;
-  poly = poly * u2 + 1.0F / 5.0F;
-  poly = poly * u2 + 1.0F / 3.0F;
-  poly = poly * u2 + 1.0F;
-  return static_cast<float>(exponent) + 2.8853900817779268F * u * poly;
-}
 
 // Over `count` terms in the order of the format: 8 interleaved partial sums, joined by halving.
 template <typename Term>
@@ -73,10 +55,6 @@ __device__ __forceinline__ float ChannelMean(float value, int dim, BalanceShared
   const float mean = shared->sum / static_cast<float>(dim);
   __syncthreads();
   return mean;
-}
-
-__device__ __forceinline__ float Floored(float value, float mean) {
-  return (value + 1e-3F * mean) + 1e-12F;
 }
 
 // Key(g, d) is a key of the tile as fp32, Rms(g, d) the query statistics or NaN in d = 0 for a row
@@ -131,7 +109,7 @@ __device__ int BalanceOf(int group, int dim, bool has_queries, const Key& key, c
   }
   const float v = Floored(variance, ChannelMean(variance, dim, shared));
   const float w = Floored(query, ChannelMean(query, dim, shared));
-  const float level = (Log2Exact(w) - Log2Exact(v)) * 0.25F;
+  const float level = (Log2(w) - Log2(v)) * 0.25F;
   const float eighths = rintf((level - ChannelMean(level, dim, shared)) * 8.0F);
   return static_cast<int>(fminf(fmaxf(eighths, -127.0F), 127.0F));
 }
