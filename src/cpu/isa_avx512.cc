@@ -18,6 +18,8 @@ constexpr int kWidth = 16;
 
 // clang-format off: the order of these matters
 #include "cpu/generic/vec-inl.h"
+#include "cpu/simd/vec_avx512-inl.h"
+#include "cpu/generic/sums-inl.h"
 #include "cpu/generic/half_f16c-inl.h"
 #include "cpu/generic/hadamard-inl.h"
 #include "cpu/generic/encode_common-inl.h"

@@ -14,6 +14,8 @@ constexpr int kWidth = 4;
 
 // clang-format off: the order of these matters
 #include "cpu/generic/vec-inl.h"
+#include "cpu/simd/vec_scalar-inl.h"
+#include "cpu/generic/sums-inl.h"
 #include "cpu/generic/half_scalar-inl.h"
 #include "cpu/generic/hadamard-inl.h"
 #include "cpu/generic/encode_common-inl.h"

@@ -47,9 +47,35 @@ KVARN_INLINE Vf ExchangeLanes(Vf x, LaneList<kLanes...>) {
 // Butterfly inside one vector: lane i gets x[i] + x[i^k], or x[i^k] - x[i] in the upper half.
 template <int kDistance>
 KVARN_INLINE Vf ButterflyInside(Vf x) {
-  Vf sign = {};
-  for (int i = 0; i < kWidth; ++i) sign[i] = (i & kDistance) != 0 ? -1.0F : 1.0F;
-  return ExchangeLanes<kDistance>(x, AllLanes{}) + x * sign;
+  Vi sign = {};
+  for (int i = 0; i < kWidth; ++i) sign[i] = (i & kDistance) != 0 ? INT32_MIN : 0;
+  const Vf signed_x = reinterpret_cast<Vf>(reinterpret_cast<Vi>(x) ^ sign);
+  return ExchangeLanes<kDistance>(x, AllLanes{}) + signed_x;
+}
+
+// All butterflies inside kVectors * kWidth numbers, which stay in registers.
+template <int kVectors>
+KVARN_INLINE void RotateInRegisters(float* x) {
+  Vf v[kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    v[i] = ButterflyInside<2>(ButterflyInside<1>(Load(x + i * kWidth)));
+    if constexpr (kWidth > 4) v[i] = ButterflyInside<4>(v[i]);
+    if constexpr (kWidth > 8) v[i] = ButterflyInside<8>(v[i]);
+  }
+#pragma GCC unroll 8
+  for (int distance = 1; distance < kVectors; distance *= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      if ((i & distance) != 0) continue;
+      const Vf a = v[i];
+      const Vf b = v[i + distance];
+      v[i] = a + b;
+      v[i + distance] = a - b;
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) Store(x + i * kWidth, v[i]);
 }
 
 KVARN_INLINE void RotateBlock(float* x, int block) {
@@ -57,14 +83,18 @@ KVARN_INLINE void RotateBlock(float* x, int block) {
     for (int distance = 1; distance < block; distance *= 2) ButterflyScalar(x, distance, block);
     return;
   }
-  for (int i = 0; i < block; i += kWidth) {
-    Vf v = ButterflyInside<1>(Load(x + i));
-    v = ButterflyInside<2>(v);
-    if constexpr (kWidth > 4) v = ButterflyInside<4>(v);
-    if constexpr (kWidth > 8) v = ButterflyInside<8>(v);
-    Store(x + i, v);
+  switch (block / kWidth) {
+    case 1:
+      return RotateInRegisters<1>(x);
+    case 2:
+      return RotateInRegisters<2>(x);
+    case 4:
+      return RotateInRegisters<4>(x);
+    default:
+      break;
   }
-  for (int distance = kWidth; distance < block; distance *= 2) {
+  for (int i = 0; i < block; i += 8 * kWidth) RotateInRegisters<8>(x + i);
+  for (int distance = 8 * kWidth; distance < block; distance *= 2) {
     ButterflyVector(x, distance, block);
   }
 }
