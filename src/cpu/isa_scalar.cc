@@ -17,6 +17,7 @@ constexpr int kWidth = 4;
 #include "cpu/simd/vec_scalar-inl.h"
 #include "cpu/generic/sums-inl.h"
 #include "cpu/generic/half_scalar-inl.h"
+#include "cpu/generic/load_rows-inl.h"
 #include "cpu/generic/hadamard-inl.h"
 #include "cpu/generic/encode_common-inl.h"
 #include "cpu/generic/encode_key-inl.h"
@@ -27,7 +28,8 @@ constexpr int kWidth = 4;
 #include "cpu/generic/attend_tiles-inl.h"
 // clang-format on
 
-constexpr Kernels kKernels = {"scalar", Rotate, ToHalf, ToFloat, EncodeKey, EncodeValue, Attend};
+constexpr Kernels kKernels = {"scalar",     Rotate,    ToHalf,      ToFloat, ScaleRow,
+                              ScaleHalfRow, EncodeKey, EncodeValue, Attend};
 
 }  // namespace
 

@@ -42,6 +42,11 @@ struct Kernels {
   // fp32 -> fp16, round to nearest even; `count` values, none of them NaN, |x| <= 65504.
   void (*to_half)(const float* in, uint16_t* out, int count);
   void (*to_float)(const uint16_t* in, float* out, int count);
+  // out = in * scale (scale null: 1). False where a value of `in` is not within the fp16 range:
+  // then `out` is of no use. `in` and `out` may be the same.
+  bool (*scale_row)(const float* in, const float* scale, float* out, int count);
+  // The same from fp16, all of it finite.
+  void (*scale_half_row)(const uint16_t* in, const float* scale, float* out, int count);
 
   void (*encode_key)(EncodeTile* tile);
   void (*encode_value)(EncodeTile* tile);
