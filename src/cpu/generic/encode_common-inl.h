@@ -48,13 +48,12 @@ static void StoreScales(const float* in, int count, uint16_t* out, uint64_t* sat
     beyond = beyond | (Abs(x) >= 65520.0F);
     Store(clamped + d, Min(Max(x, Splat(-kHalfMax)), Splat(kHalfMax)));
   }
-  uint32_t any = 0;
-  for (int i = 0; i < kWidth; ++i) any |= static_cast<uint32_t>(beyond[i]);
+  bool any = AnyLane(beyond);
   for (; d < count; ++d) {
-    any |= __builtin_fabsf(in[d]) >= 65520.0F ? 1U : 0U;
+    any = any || __builtin_fabsf(in[d]) >= 65520.0F;
     clamped[d] = ClampF(in[d], -kHalfMax, kHalfMax);
   }
-  if (any != 0) {
+  if (any) {
     for (int i = 0; i < count; ++i) {
       if (__builtin_fabsf(in[i]) >= 65520.0F) *saturated += 1;
     }

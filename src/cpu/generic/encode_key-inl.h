@@ -113,9 +113,8 @@ KVARN_INLINE Vf InverseScalesAtExtremes(const KeyColumn& k, const ColumnRange& r
 #pragma GCC unroll 4
   for (int g = 0; g < k.n; ++g) {
     const Vf y = Load(k.y + g * kWidth);
-    const Vf inverse_t = Splat(k.inverse_t[g]);
-    low = Max(low, y == range.low ? inverse_t : Splat(0.0F));
-    high = Max(high, y == range.high ? inverse_t : Splat(0.0F));
+    low = MaxWhereEqual(low, y, range.low, k.inverse_t[g]);
+    high = MaxWhereEqual(high, y, range.high, k.inverse_t[g]);
   }
   return low + high;
 }

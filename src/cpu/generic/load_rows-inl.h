@@ -10,13 +10,12 @@ static bool ScaleRow(const float* in, const float* scale, float* out, int count)
     outside = outside | ~(Abs(x) <= kHalfMax);  // a NaN is not less or equal
     Store(out + d, scale != nullptr ? x * Load(scale + d) : x);
   }
-  int32_t any = 0;
+  bool any = AnyLane(outside);
   for (; d < count; ++d) {
-    any |= __builtin_fabsf(in[d]) <= kHalfMax ? 0 : 1;
+    any = any || !(__builtin_fabsf(in[d]) <= kHalfMax);
     out[d] = scale != nullptr ? in[d] * scale[d] : in[d];
   }
-  for (int i = 0; i < kWidth; ++i) any |= outside[i];
-  return any == 0;
+  return !any;
 }
 
 static void ScaleHalfRow(const uint16_t* in, const float* scale, float* out, int count) {

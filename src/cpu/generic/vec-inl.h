@@ -31,17 +31,18 @@ KVARN_INLINE float SqrtF(float x) { return __builtin_sqrtf(x); }  // x >= 0
 KVARN_INLINE Vf Min(Vf a, Vf b);  // a < b ? a : b
 KVARN_INLINE Vf Max(Vf a, Vf b);  // a > b ? a : b
 KVARN_INLINE Vf Sqrt(Vf x);       // x >= 0
-// Round half to even for 0 <= x < 2^22.
-KVARN_INLINE Vf Nearest(Vf x);
 // The low byte of each lane; kWidth bytes.
 KVARN_INLINE void StoreBytes(uint8_t* p, Vi v);
 // kWidth bytes as whole numbers.
 KVARN_INLINE Vf LoadBytes(const uint8_t* p);
 
-// A code as a whole number: clamped to [0, top], then rounded.
-KVARN_INLINE Vf RoundToCode(Vf x, float top) {
-  return Nearest(Min(Max(x, Splat(0.0F)), Splat(top)));
-}
+// x as a code: clamped to [0, top], a NaN to 0, then rounded half to even.
+KVARN_INLINE Vf RoundToCode(Vf x, float top);
+// now, or `positive` in the lanes where a == b and it is greater.
+KVARN_INLINE Vf MaxWhereEqual(Vf now, Vf a, Vf b, float positive);
+// a + b * sign, sign being 1 or -1: rounded once either way.
+KVARN_INLINE Vf AddSigned(Vf a, Vf b, Vf sign);
+KVARN_INLINE bool AnyLane(Vi mask);  // of lanes that are 0 or -1
 
 typedef int8_t Vb __attribute__((vector_size(kWidth), aligned(1)));
 KVARN_INLINE void Store(int8_t* p, Vi v) {

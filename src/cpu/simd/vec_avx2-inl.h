@@ -6,8 +6,24 @@ KVARN_INLINE Vf Min(Vf a, Vf b) { return _mm256_min_ps(a, b); }
 KVARN_INLINE Vf Max(Vf a, Vf b) { return _mm256_max_ps(a, b); }
 KVARN_INLINE Vf Sqrt(Vf x) { return _mm256_sqrt_ps(x); }
 
-KVARN_INLINE Vf Nearest(Vf x) {
-  return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+// Positive floats order as integers do, and negative ones, among them the processor's NaN of
+// 0 * inf, are negative integers. Those have execution units that multiplications leave idle.
+KVARN_INLINE Vf RoundToCode(Vf x, float top) {
+  const __m256i from_zero = _mm256_max_epi32(_mm256_castps_si256(x), _mm256_setzero_si256());
+  const __m256i clamped = _mm256_min_epi32(from_zero, _mm256_castps_si256(_mm256_set1_ps(top)));
+  return _mm256_round_ps(_mm256_castsi256_ps(clamped),
+                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+KVARN_INLINE Vf MaxWhereEqual(Vf now, Vf a, Vf b, float positive) {
+  const __m256 kept = _mm256_and_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ), _mm256_set1_ps(positive));
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(now), _mm256_castps_si256(kept)));
+}
+
+KVARN_INLINE Vf AddSigned(Vf a, Vf b, Vf sign) { return _mm256_fmadd_ps(b, sign, a); }
+
+KVARN_INLINE bool AnyLane(Vi mask) {
+  return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask)) != 0;
 }
 
 KVARN_INLINE void StoreBytes(uint8_t* p, Vi v) {

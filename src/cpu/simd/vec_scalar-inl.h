@@ -11,7 +11,19 @@ KVARN_INLINE Vf Sqrt(Vf x) {
   return r;
 }
 
-KVARN_INLINE Vf Nearest(Vf x) { return Round(x); }
+KVARN_INLINE Vf RoundToCode(Vf x, float top) { return Round(Min(Max(x, Splat(0.0F)), Splat(top))); }
+
+KVARN_INLINE Vf MaxWhereEqual(Vf now, Vf a, Vf b, float positive) {
+  return Max(now, a == b ? Splat(positive) : Splat(0.0F));
+}
+
+KVARN_INLINE Vf AddSigned(Vf a, Vf b, Vf sign) { return a + b * sign; }
+
+KVARN_INLINE bool AnyLane(Vi mask) {
+  int32_t any = 0;
+  for (int i = 0; i < kWidth; ++i) any |= mask[i];
+  return any != 0;
+}
 
 typedef uint8_t VecBytes __attribute__((vector_size(kWidth), aligned(1)));
 KVARN_INLINE void StoreBytes(uint8_t* p, Vi v) {
