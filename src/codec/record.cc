@@ -113,16 +113,16 @@ kvarn_status Encode(const kvarn_format& format, const LoadRow& load, int n_rows,
   const int stride = RowStride(dim);
   const RecordLayout layout = MakeRecordLayout(format);
   const bool scales = ScalesByBalance(format) && balance != nullptr;
+  const Kernels& kernels = ActiveKernels();
   float scale[kMaxHeadDim];
   for (int d = 0; d < dim && scales; ++d) scale[d] = BalanceScale(balance[d]);
   for (int g = 0; g < n_rows; ++g) {
     float* row = scratch.rows.data() + static_cast<ptrdiff_t>(g) * stride;
     load(g, scales ? scale : nullptr, row);
     for (int d = dim; d < stride; ++d) row[d] = 0.0F;
+    kernels.rotate(*rotation, row, 1, stride, false);  // while the row is in the first-level cache
   }
 
-  const Kernels& kernels = ActiveKernels();
-  kernels.rotate(*rotation, scratch.rows.data(), n_rows, stride, false);
   TileVectors vectors;
   EncodeTile tile;
   tile.head_dim = dim;

@@ -63,11 +63,13 @@ static void KeyTokenScales(const EncodeTile& tile, int stride, float g0, float* 
   for (int g = 0; g < kMaxGroup; g += kWidth) Store(t + g, Load(t + g) * g0);
 }
 
-// kWidth channels of a K tile while they are quantised, copied together: down a column of the tile
-// itself, lines would push each other out of the first-level cache.
+// kWidth channels of a K tile while they are quantised, copied together by the first pass: down a
+// column of the tile itself, lines would push each other out of the first-level cache.
 struct KeyColumn {
   alignas(64) float x[kMaxGroup * kWidth];  // X
   alignas(64) float y[kMaxGroup * kWidth];  // (X - m)/t
+  const float* rows;                        // X in the tile, stride from row to row
+  int stride;
   int n;
   const float* t;          // [n]
   const float* inverse_t;  // [n]
@@ -75,11 +77,22 @@ struct KeyColumn {
   float half;              // Q/2
 };
 
-// Extremes of y = (x - m)/t over the tokens; y is kept.
+// y of token g, which is kept. kFirst: the first pass over this column.
+template <bool kFirst>
+KVARN_INLINE Vf KeyY(KeyColumn* k, int g, Vf m) {
+  const Vf x = Load(kFirst ? k->rows + static_cast<int64_t>(g) * k->stride : k->x + g * kWidth);
+  if (kFirst) Store(k->x + g * kWidth, x);
+  const Vf y = (x - m) * k->inverse_t[g];
+  Store(k->y + g * kWidth, y);
+  return y;
+}
+
+// Extremes of y = (x - m)/t over the tokens.
 struct ColumnRange {
   Vf low;
   Vf high;
 };
+template <bool kFirst>
 KVARN_INLINE ColumnRange KeyRange(KeyColumn* k, Vf m) {
   constexpr int kChains = 4;
   Vf low[kChains];
@@ -89,48 +102,70 @@ KVARN_INLINE ColumnRange KeyRange(KeyColumn* k, Vf m) {
     low[p] = Splat(3e38F);
     high[p] = Splat(-3e38F);
   }
-  const auto visit = [&](int g, int p) {
-    const Vf y = (Load(k->x + g * kWidth) - m) * k->inverse_t[g];
-    Store(k->y + g * kWidth, y);
-    low[p] = Min(low[p], y);
-    high[p] = Max(high[p], y);
-  };
   int g = 0;
   for (; g + kChains <= k->n; g += kChains) {
 #pragma GCC unroll 4
-    for (int p = 0; p < kChains; ++p) visit(g + p, p);
+    for (int p = 0; p < kChains; ++p) {
+      const Vf y = KeyY<kFirst>(k, g + p, m);
+      low[p] = Min(low[p], y);
+      high[p] = Max(high[p], y);
+    }
   }
-  for (; g < k->n; ++g) visit(g, 0);
+  for (; g < k->n; ++g) {
+    const Vf y = KeyY<kFirst>(k, g, m);
+    low[0] = Min(low[0], y);
+    high[0] = Max(high[0], y);
+  }
   return ColumnRange{Min(Min(low[0], low[1]), Min(low[2], low[3])),
                      Max(Max(high[0], high[1]), Max(high[2], high[3]))};
+}
+
+// max |y|
+KVARN_INLINE Vf KeyExtreme(KeyColumn* k, Vf m) {
+  Vf most[2] = {};
+  int g = 0;
+  for (; g + 2 <= k->n; g += 2) {
+#pragma GCC unroll 2
+    for (int p = 0; p < 2; ++p) most[p] = MaxPositive(most[p], Abs(KeyY<false>(k, g + p, m)));
+  }
+  if (g < k->n) most[0] = MaxPositive(most[0], Abs(KeyY<false>(k, g, m)));
+  return Max(most[0], most[1]);
 }
 
 // The sum of 1/t of the tokens that have the two extremes of y (the larger 1/t where several do, so
 // that the order of tokens does not matter).
 KVARN_INLINE Vf InverseScalesAtExtremes(const KeyColumn& k, const ColumnRange& range) {
-  Vf low = Splat(0.0F);
-  Vf high = Splat(0.0F);
-#pragma GCC unroll 4
-  for (int g = 0; g < k.n; ++g) {
-    const Vf y = Load(k.y + g * kWidth);
-    low = MaxWhereEqual(low, y, range.low, k.inverse_t[g]);
-    high = MaxWhereEqual(high, y, range.high, k.inverse_t[g]);
+  Vf low[2] = {};
+  Vf high[2] = {};
+  int g = 0;
+  for (; g + 2 <= k.n; g += 2) {
+#pragma GCC unroll 2
+    for (int p = 0; p < 2; ++p) {
+      const Vf y = Load(k.y + (g + p) * kWidth);
+      low[p] = MaxWhereEqual(low[p], y, range.low, k.inverse_t[g + p]);
+      high[p] = MaxWhereEqual(high[p], y, range.high, k.inverse_t[g + p]);
+    }
   }
-  return low + high;
+  if (g < k.n) {
+    const Vf y = Load(k.y + g * kWidth);
+    low[0] = MaxWhereEqual(low[0], y, range.low, k.inverse_t[g]);
+    high[0] = MaxWhereEqual(high[0], y, range.high, k.inverse_t[g]);
+  }
+  return Max(low[0], low[1]) + Max(high[0], high[1]);
 }
 
 // Two bits: a Gaussian step from the rms, unless the range is narrower.
 KVARN_INLINE Vf KeyStep2(KeyColumn* k, Vf m) {
-  const ColumnRange range = KeyRange(k, m);
   Vf squares;
+  Vf extreme = Splat(0.0F);
   SumTokens<1>(
       k->n,
       [&](int g, Vf* value) {
-        const Vf y = Load(k->y + g * kWidth);
+        const Vf y = KeyY<true>(k, g, m);
+        extreme = MaxPositive(extreme, Abs(y));
         *value = y * y;
       },
       &squares);
-  const Vf extreme = Max(Abs(range.low), Abs(range.high));
   const Vf rms = Sqrt(squares / static_cast<float>(k->n));
   return Min(kGaussianStep4 * rms, 2.0F * extreme / 3.0F);
 }
@@ -159,11 +194,10 @@ KVARN_INLINE void KeyErrors(const KeyColumn& k, const Vf* a, Vf* error) {
 // makes the two extremes equal, whatever the scales of their tokens.
 KVARN_INLINE Vf KeyStepGrid(KeyColumn* k, const FractionGrid& grid, Vf* m) {
   for (int round = 0; round < 3; ++round) {
-    const ColumnRange range = KeyRange(k, *m);
+    const ColumnRange range = round == 0 ? KeyRange<true>(k, *m) : KeyRange<false>(k, *m);
     *m = *m + (range.low + range.high) / InverseScalesAtExtremes(*k, range);
   }
-  const ColumnRange range = KeyRange(k, *m);
-  const Vf widest = 2.0F * Max(Abs(range.low), Abs(range.high)) / k->top;
+  const Vf widest = 2.0F * KeyExtreme(k, *m) / k->top;
   if (grid.count == 1) return widest * grid.value[0];
   Vf step[kFractions];
   Vf error[kFractions];
@@ -266,16 +300,16 @@ static void EncodeKey(EncodeTile* tile) {
 
   const float top = static_cast<float>((1 << tile->bits) - 1);
   KeyColumn k;
+  k.stride = stride;
   k.n = n;
   k.t = t;
   k.inverse_t = inverse_t;
   k.top = top;
   k.half = top * 0.5F;
-  uint8_t* codes = reinterpret_cast<uint8_t*>(tile->scratch);  // the centred tile is done with
+  // Where whole vectors of codes would reach beyond a row, they wait in place of the centred tile.
+  uint8_t* codes = stride == dim ? tile->codes : reinterpret_cast<uint8_t*>(tile->scratch);
   for (int d = 0; d < stride; d += kWidth) {
-    for (int g = 0; g < n; ++g) {
-      Store(k.x + g * kWidth, Load(tile->rows + static_cast<int64_t>(g) * stride + d));
-    }
+    k.rows = tile->rows + d;
     Vf centre = Load(m + d);
     Vf step =
         tile->bits == 2 ? KeyStep2(&k, centre) : KeyStepGrid(&k, Fractions(tile->bits), &centre);
@@ -296,7 +330,7 @@ static void EncodeKey(EncodeTile* tile) {
   for (int d = 0; d < dim; ++d) a[d] = any_token != 0 ? a[d] * split.up : 0.0F;
   StoreScales(a, dim, tile->scale, &tile->saturated);
   __builtin_memcpy(tile->zero, z_half, sizeof(uint16_t) * static_cast<size_t>(dim));
-  for (int g = 0; g < n; ++g) {
+  for (int g = 0; g < n && stride != dim; ++g) {
     __builtin_memcpy(tile->codes + static_cast<int64_t>(g) * dim,
                      codes + static_cast<int64_t>(g) * stride, static_cast<size_t>(dim));
   }

@@ -223,7 +223,7 @@ static void EncodeValue(EncodeTile* tile) {
   alignas(64) float channel[kMaxHeadDim + kRowAlign];
   alignas(64) float inverse[kMaxHeadDim + kRowAlign];
   alignas(64) float weight[kMaxHeadDim + kRowAlign];
-  alignas(64) uint8_t codes[4 * (kMaxHeadDim + kRowAlign)];
+  alignas(64) uint8_t padded_codes[4 * (kMaxHeadDim + kRowAlign)];
   alignas(64) float step[kMaxGroup];
   alignas(64) float centre[kMaxGroup];
 
@@ -254,8 +254,11 @@ static void EncodeValue(EncodeTile* tile) {
     const FourRows row = RowsAt(g, n, stride);
     for (int r = 0; r < 4; ++r) {
       float* y = tile->scratch + row.at[r];
-      for (int d = 0; d < stride; d += kWidth) {
-        Store(y + d, Load(tile->rows + row.at[r] + d) * Load(inverse + d));
+      for (int d = 0; d < stride; d += 32) {
+#pragma GCC unroll 8
+        for (int i = d; i < d + 32; i += kWidth) {
+          Store(y + i, Load(tile->rows + row.at[r] + i) * Load(inverse + i));
+        }
       }
       v.y[r] = y;
     }
@@ -263,11 +266,13 @@ static void EncodeValue(EncodeTile* tile) {
     const StepCentre first =
         tile->bits == 2 ? ValueStep2(v, range) : ValueStepGrid(v, range, Fractions(tile->bits));
     const StepCentre fit = ValueRefit(v, first);
+    // Codes go to their place unless whole vectors, or four rows, would reach beyond it.
+    uint8_t* place = tile->codes + static_cast<int64_t>(g) * dim;
+    uint8_t* codes = stride == dim && g + 4 <= n ? place : padded_codes;
     Store4(step + g, fit.step * ValueCodes(v, fit, stride, codes));
     Store4(centre + g, fit.centre);
-    for (int r = 0; r < 4 && g + r < n; ++r) {
-      __builtin_memcpy(tile->codes + static_cast<int64_t>(g + r) * dim, codes + r * stride,
-                       static_cast<size_t>(dim));
+    for (int r = 0; r < 4 && g + r < n && codes == padded_codes; ++r) {
+      __builtin_memcpy(place + r * dim, codes + r * stride, static_cast<size_t>(dim));
     }
   }
   StoreScales(step, n, tile->scale, &tile->saturated);

@@ -38,6 +38,7 @@ KVARN_INLINE Vf LoadBytes(const uint8_t* p);
 
 // x as a code: clamped to [0, top], a NaN to 0, then rounded half to even.
 KVARN_INLINE Vf RoundToCode(Vf x, float top);
+KVARN_INLINE Vf MaxPositive(Vf a, Vf b);  // the greater; neither is negative
 // now, or `positive` in the lanes where a == b and it is greater.
 KVARN_INLINE Vf MaxWhereEqual(Vf now, Vf a, Vf b, float positive);
 // a + b * sign, sign being 1 or -1: rounded once either way.

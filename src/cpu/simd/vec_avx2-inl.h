@@ -15,6 +15,10 @@ KVARN_INLINE Vf RoundToCode(Vf x, float top) {
                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
+KVARN_INLINE Vf MaxPositive(Vf a, Vf b) {
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+}
+
 KVARN_INLINE Vf MaxWhereEqual(Vf now, Vf a, Vf b, float positive) {
   const __m256 kept = _mm256_and_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ), _mm256_set1_ps(positive));
   return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(now), _mm256_castps_si256(kept)));

@@ -15,6 +15,10 @@ KVARN_INLINE Vf RoundToCode(Vf x, float top) {
                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
+KVARN_INLINE Vf MaxPositive(Vf a, Vf b) {
+  return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+}
+
 KVARN_INLINE Vf MaxWhereEqual(Vf now, Vf a, Vf b, float positive) {
   const __m512i was = _mm512_castps_si512(now);
   const __m512i other = _mm512_castps_si512(_mm512_set1_ps(positive));

@@ -13,6 +13,8 @@ KVARN_INLINE Vf Sqrt(Vf x) {
 
 KVARN_INLINE Vf RoundToCode(Vf x, float top) { return Round(Min(Max(x, Splat(0.0F)), Splat(top))); }
 
+KVARN_INLINE Vf MaxPositive(Vf a, Vf b) { return Max(a, b); }
+
 KVARN_INLINE Vf MaxWhereEqual(Vf now, Vf a, Vf b, float positive) {
   return Max(now, a == b ? Splat(positive) : Splat(0.0F));
 }
