@@ -216,7 +216,7 @@ KVARN_INLINE Vf KeyStepGrid(KeyColumn* k, const FractionGrid& grid, Vf* m) {
   return best;
 }
 
-// Least squares of X on (c - Q/2) t; kept only where it makes sense.
+// Least squares of X on (c - Q/2) t; kept only where it makes sense. y is of the same centre.
 KVARN_INLINE void KeyRefit(const KeyColumn& k, Vf* a, Vf* z) {
   const Vf inverse_a = Reciprocal(*a);
   const Vf before = *z;
@@ -225,7 +225,8 @@ KVARN_INLINE void KeyRefit(const KeyColumn& k, Vf* a, Vf* z) {
       k.n,
       [&](int g, Vf* value) {
         const Vf e = Load(k.x + g * kWidth) - before;
-        const Vf code = RoundToCode(e * k.inverse_t[g] * inverse_a + k.half, k.top);
+        const Vf y = Load(k.y + g * kWidth);  // = e * k.inverse_t[g]
+        const Vf code = RoundToCode(y * inverse_a + k.half, k.top);
         const Vf b = (code - k.half) * k.t[g];
         value[0] = b;
         value[1] = b * b;
