@@ -100,10 +100,11 @@ static float TileScale(float* squares, int n, int head_dim) {
   return MaxF(SqrtF(mean), 1e-8F);
 }
 
-// Means over channels of x[g][d] * weight[d] and of its square, for each row. mean and mean_square
-// [kMaxGroup].
-static void RowMoments(const float* rows, int stride, int n, int head_dim, const float* weight,
-                       float* mean, float* mean_square) {
+// Means over channels of (x[g][d] - centre[d]) * weight[d] and of its square, for each row; mean
+// and mean_square [kMaxGroup]. kCentred: without one, `centre` is not read.
+template <bool kCentred>
+static void RowMoments(const float* rows, int stride, int n, int head_dim, const float* centre,
+                       const float* weight, float* mean, float* mean_square) {
   const float count = static_cast<float>(head_dim);
   for (int g = 0; g < n; g += 4) {
     const FourRows row = RowsAt(g, n, stride);
@@ -111,7 +112,9 @@ static void RowMoments(const float* rows, int stride, int n, int head_dim, const
     SumFourRows<2>(
         head_dim,
         [&](int r, int d, Vf* value) {
-          const Vf y = Load(rows + row.at[r] + d) * Load(weight + d);
+          Vf x = Load(rows + row.at[r] + d);
+          if (kCentred) x = x - Load(centre + d);
+          const Vf y = x * Load(weight + d);
           value[0] = y;
           value[1] = y * y;
         },
@@ -126,14 +129,17 @@ struct ColumnMoments {
   Vf mean_square;
 };
 
-// Mean and mean square over tokens of x[g][d] * weight[g], for kWidth channels from x on.
-KVARN_INLINE ColumnMoments WeightedColumnMoments(const float* x, int stride, const float* weight,
-                                                 int n) {
+// Mean and mean square over tokens of (x[g][d] - centre[d]) * weight[g], for kWidth channels from x
+// on.
+template <bool kCentred>
+KVARN_INLINE ColumnMoments WeightedColumnMoments(const float* x, int stride, Vf centre,
+                                                 const float* weight, int n) {
   Vf total[2];
   SumTokens<2>(
       n,
       [&](int g, Vf* value) {
-        const Vf y = Load(x + static_cast<int64_t>(g) * stride) * weight[g];
+        const Vf from = Load(x + static_cast<int64_t>(g) * stride);
+        const Vf y = (kCentred ? from - centre : from) * weight[g];
         value[0] = y;
         value[1] = y * y;
       },

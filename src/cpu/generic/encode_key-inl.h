@@ -9,8 +9,8 @@ KVARN_INLINE Vf KeySpread(Vf mean, Vf mean_square) {
   return Min(Max(Sqrt(variance), Splat(0.125F)), Splat(8.0F));
 }
 
-// Rows less their mean m [stride], into `centred`; and the tile's scale.
-static float CentreKeyRows(const EncodeTile& tile, int stride, float* m) {
+// The mean m [stride] of the rows, and the scale of what is left without it.
+static float KeyMeanAndScale(const EncodeTile& tile, int stride, float* m) {
   const int n = tile.n_rows;
   for (int d = 0; d < stride; d += kWidth) {
     Vf sum;
@@ -28,7 +28,6 @@ static float CentreKeyRows(const EncodeTile& tile, int stride, float* m) {
         tile.head_dim,
         [&](int r, int d, Vf* value) {
           const Vf u = Load(tile.rows + row.at[r] + d) - Load(m + d);
-          Store(tile.scratch + row.at[r] + d, u);
           *value = u * u;
         },
         &total);
@@ -38,9 +37,8 @@ static float CentreKeyRows(const EncodeTile& tile, int stride, float* m) {
 }
 
 // Token scales t that equalise tokens and channels, times the tile's scale g0.
-static void KeyTokenScales(const EncodeTile& tile, int stride, float g0, float* t) {
+static void KeyTokenScales(const EncodeTile& tile, int stride, const float* m, float g0, float* t) {
   const int n = tile.n_rows;
-  const float* centred = tile.scratch;
   const float inverse_g0 = 1.0F / g0;
   alignas(64) float channel_weight[kMaxHeadDim + kRowAlign];
   alignas(64) float token_weight[kMaxGroup];
@@ -48,7 +46,7 @@ static void KeyTokenScales(const EncodeTile& tile, int stride, float g0, float* 
   alignas(64) float mean_square[kMaxGroup] = {};
   for (int d = 0; d < stride; ++d) channel_weight[d] = inverse_g0;
   for (int pass = 0; pass < 2; ++pass) {
-    RowMoments(centred, stride, n, tile.head_dim, channel_weight, mean, mean_square);
+    RowMoments<true>(tile.rows, stride, n, tile.head_dim, m, channel_weight, mean, mean_square);
     for (int g = 0; g < kMaxGroup; g += kWidth) {
       const Vf spread = KeySpread(Load(mean + g), Load(mean_square + g));
       Store(t + g, spread);
@@ -56,7 +54,8 @@ static void KeyTokenScales(const EncodeTile& tile, int stride, float g0, float* 
     }
     if (pass == 1) break;  // the channel scales of the last pass fold into a[d]
     for (int d = 0; d < stride; d += kWidth) {
-      const ColumnMoments column = WeightedColumnMoments(centred + d, stride, token_weight, n);
+      const ColumnMoments column =
+          WeightedColumnMoments<true>(tile.rows + d, stride, Load(m + d), token_weight, n);
       Store(channel_weight + d, inverse_g0 / KeySpread(column.mean, column.mean_square));
     }
   }
@@ -295,8 +294,8 @@ static void EncodeKey(EncodeTile* tile) {
   alignas(64) float t[kMaxGroup];
   alignas(64) float inverse_t[kMaxGroup];
 
-  const float g0 = CentreKeyRows(*tile, stride, m);
-  KeyTokenScales(*tile, stride, g0, t);
+  const float g0 = KeyMeanAndScale(*tile, stride, m);
+  KeyTokenScales(*tile, stride, m, g0, t);
   for (int g = 0; g < kMaxGroup; g += kWidth) Store(inverse_t + g, 1.0F / Load(t + g));
 
   const float top = static_cast<float>((1 << tile->bits) - 1);
@@ -307,7 +306,7 @@ static void EncodeKey(EncodeTile* tile) {
   k.inverse_t = inverse_t;
   k.top = top;
   k.half = top * 0.5F;
-  // Where whole vectors of codes would reach beyond a row, they wait in place of the centred tile.
+  // Where whole vectors of codes would reach beyond a row, they wait in the scratch.
   uint8_t* codes = stride == dim ? tile->codes : reinterpret_cast<uint8_t*>(tile->scratch);
   for (int d = 0; d < stride; d += kWidth) {
     k.rows = tile->rows + d;

@@ -35,13 +35,15 @@ static float ValueChannelScales(const EncodeTile& tile, int stride, float* chann
   for (int d = 0; d < stride; ++d) channel[d] = 1.0F;
   for (int pass = 0; pass < 2; ++pass) {
     for (int d = 0; d < stride; d += kWidth) {
-      const ColumnMoments column = WeightedColumnMoments(tile.rows + d, stride, token_weight, n);
+      const ColumnMoments column =
+          WeightedColumnMoments<false>(tile.rows + d, stride, Vf{}, token_weight, n);
       const Vf c = ValueSpread(column.mean, column.mean_square, Load(channel + d));
       Store(channel + d, c);
       Store(channel_weight + d, inverse_g0 / c);
     }
     if (pass == 1) break;  // the token scales of the last pass fold into a[g]
-    RowMoments(tile.rows, stride, n, tile.head_dim, channel_weight, mean, mean_square);
+    RowMoments<false>(tile.rows, stride, n, tile.head_dim, nullptr, channel_weight, mean,
+                      mean_square);
     for (int g = 0; g < kMaxGroup; g += kWidth) {
       const Vf spread = ValueSpread(Load(mean + g), Load(mean_square + g), Splat(1.0F));
       Store(token_weight + g, inverse_g0 / spread);
