@@ -128,7 +128,11 @@ KVARN_INLINE void SumFourRows(int head_dim, const Term& term, V4* total) {
 template <int kSums, typename Term>
 KVARN_INLINE void SumTokens(int n, const Term& term, Vf* total) {
   constexpr int kWanted = kAccumulators / kSums;
-  constexpr int kChains = kWanted >= 8 ? 8 : kWanted >= 4 ? 4 : kWanted >= 2 ? 2 : 1;
+  constexpr int kChains = kSums > 4      ? 1
+                          : kWanted >= 8 ? 8
+                          : kWanted >= 4 ? 4
+                          : kWanted >= 2 ? 2
+                                         : 1;
   Vf part[kSums][8];
   for (int first = 0; first < 8; first += kChains) {
     Vf sum[kChains][kSums] = {};

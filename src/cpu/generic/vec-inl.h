@@ -31,7 +31,7 @@ KVARN_INLINE float SqrtF(float x) { return __builtin_sqrtf(x); }  // x >= 0
 KVARN_INLINE Vf Min(Vf a, Vf b);  // a < b ? a : b
 KVARN_INLINE Vf Max(Vf a, Vf b);  // a > b ? a : b
 KVARN_INLINE Vf Sqrt(Vf x);       // x >= 0
-// The low byte of each lane; kWidth bytes.
+// Lanes 0..255 as kWidth bytes. The first lane is the first byte: little-endian machines.
 KVARN_INLINE void StoreBytes(uint8_t* p, Vi v);
 // kWidth bytes as whole numbers.
 KVARN_INLINE Vf LoadBytes(const uint8_t* p);

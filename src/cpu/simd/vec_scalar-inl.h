@@ -27,12 +27,16 @@ KVARN_INLINE bool AnyLane(Vi mask) {
   return any != 0;
 }
 
-typedef uint8_t VecBytes __attribute__((vector_size(kWidth), aligned(1)));
+typedef uint64_t VecPairs __attribute__((vector_size(kWidth * sizeof(float)), aligned(4)));
 KVARN_INLINE void StoreBytes(uint8_t* p, Vi v) {
-  *reinterpret_cast<VecBytes*>(p) = __builtin_convertvector(v, VecBytes);
+  VecPairs pairs = reinterpret_cast<VecPairs>(v);
+  pairs = pairs | (pairs >> 24);
+  const uint32_t bytes =
+      static_cast<uint32_t>(pairs[0] & 0xFFFFU) | (static_cast<uint32_t>(pairs[1] & 0xFFFFU) << 16);
+  __builtin_memcpy(p, &bytes, sizeof(bytes));
 }
+typedef uint8_t VecBytes __attribute__((vector_size(kWidth), aligned(1)));
 KVARN_INLINE Vf LoadBytes(const uint8_t* p) {
-  Vf r = {};
-  for (int i = 0; i < kWidth; ++i) r[i] = static_cast<float>(p[i]);
-  return r;
+  const Vi whole = __builtin_convertvector(*reinterpret_cast<const VecBytes*>(p), Vi);
+  return __builtin_convertvector(whole, Vf);
 }
