@@ -25,25 +25,6 @@ CodeView ViewOf(const kvarn_format& format) {
   return CodeView{dim, group, 1, dim};
 }
 
-// Calls visit(byte, shift, code index) for every code of a plane of `bits` bits in order `cpu`.
-template <typename Visit>
-void ForEachCpuCode(const CodeView& view, int bits, const Visit& visit) {
-  const int per_byte = 8 / bits;
-  const int per_unit = 32 / bits;
-  const int units = RoundUp(view.contraction, per_unit) / per_unit;
-  for (int lane = 0; lane < view.lanes; ++lane) {
-    const int strip = lane / kLanesPerStrip;
-    const size_t lane_base = static_cast<size_t>(strip * units) * kUnitBytes +
-                             static_cast<size_t>(lane % kLanesPerStrip) * 4;
-    for (int m = 0; m < view.contraction; ++m) {
-      const int quad = m / 4;
-      const size_t byte = lane_base + static_cast<size_t>(quad / per_byte) * kUnitBytes +
-                          static_cast<size_t>(m % 4);
-      visit(byte, (quad % per_byte) * bits, lane * view.lane_step + m * view.contract_step);
-    }
-  }
-}
-
 // Calls visit(byte, shift, code index) for every code of a plane of `bits` bits in order `cuda`
 // (docs/format.md section 3): row = lane, s = contraction step, T = row tile, (g, j) = thread.
 template <typename Visit>
@@ -97,6 +78,17 @@ Bytes LoadBytes(const uint8_t* from, int count) {
     bytes = reinterpret_cast<Bytes>(Longs{low, 0});
   }
   return bytes;
+}
+
+// Adds bits to codes that are there; 16 of them, or 8 where `count` is less.
+void OrBytes(uint8_t* to, Bytes bytes, int count) {
+  const Bytes sum = LoadBytes(to, count) | bytes;
+  if (count >= 16) {
+    std::memcpy(to, &sum, 16);
+  } else {
+    const uint64_t low = reinterpret_cast<Longs>(sum)[0];
+    std::memcpy(to, &low, 8);
+  }
 }
 
 // Bits `shift_in` on of codes, kBits of them, at bit shift_out of each byte.
@@ -216,6 +208,90 @@ void PackCpuPlane(const CodeView& view, int bits, int shift_in, const uint8_t* c
   }
 }
 
+Bytes EvenBytes(Bytes a, Bytes b) {
+  return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+}
+Bytes OddBytes(Bytes a, Bytes b) {
+  return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+}
+
+template <int kBits>
+void UnpackCpuRowsOfLanes(const CodeView& view, int shift_out, const uint8_t* packed,
+                          uint8_t* codes) {
+  constexpr int kPerByte = 8 / kBits;
+  for (int strip = 0; strip < view.lanes; strip += kLanesPerStrip) {
+    for (int m = 0; m < view.contraction; m += 4 * kPerByte, packed += kUnitBytes) {
+      Bytes unit[4];
+      std::memcpy(unit, packed, sizeof(unit));
+      const Bytes even[2] = {EvenBytes(unit[0], unit[1]), EvenBytes(unit[2], unit[3])};
+      const Bytes odd[2] = {OddBytes(unit[0], unit[1]), OddBytes(unit[2], unit[3])};
+      const Bytes row[4] = {EvenBytes(even[0], even[1]), EvenBytes(odd[0], odd[1]),
+                            OddBytes(even[0], even[1]), OddBytes(odd[0], odd[1])};
+#pragma GCC unroll 8
+      for (int field = 0; field < kPerByte; ++field) {
+        uint8_t* to = codes + (m + 4 * field) * view.contract_step + strip;
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) {
+          OrBytes(to + j * view.contract_step, Field<kBits>(row[j], field * kBits, shift_out),
+                  view.lanes - strip);
+        }
+      }
+    }
+  }
+}
+
+template <int kBits>
+void UnpackCpuLanesOfQuads(const CodeView& view, int shift_out, const uint8_t* packed,
+                           uint8_t* codes) {
+  constexpr int kPerByte = 8 / kBits;
+  const int units = RoundUp(view.contraction, 4 * kPerByte) / (4 * kPerByte);
+  for (int lane = 0; lane < view.lanes; lane += 4) {
+    const uint8_t* from = packed +
+                          static_cast<ptrdiff_t>(lane / kLanesPerStrip * units) * kUnitBytes +
+                          static_cast<ptrdiff_t>(lane % kLanesPerStrip) * 4;
+    for (int m = 0; m < view.contraction; m += 16) {
+      Quads quad[4] = {};
+#pragma GCC unroll 4
+      for (int q = 0; q < 4; ++q) {
+        const int at = m / 4 + q;
+        if (4 * at >= view.contraction) break;
+        Quads unit;
+        std::memcpy(&unit, from + static_cast<ptrdiff_t>(at / kPerByte) * kUnitBytes, sizeof(unit));
+        quad[q] = Field<kBits>(unit, at % kPerByte * kBits, shift_out);
+      }
+      Transpose(quad);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        OrBytes(codes + (lane + i) * view.lane_step + m, reinterpret_cast<Bytes>(quad[i]),
+                view.contraction - m);
+      }
+    }
+  }
+}
+
+template <int kBits>
+void UnpackCpuPlane(const CodeView& view, int shift_out, const uint8_t* packed, uint8_t* codes) {
+  if (view.lane_step == 1) {
+    UnpackCpuRowsOfLanes<kBits>(view, shift_out, packed, codes);
+  } else {
+    UnpackCpuLanesOfQuads<kBits>(view, shift_out, packed, codes);
+  }
+}
+
+void UnpackCpuPlane(const CodeView& view, int bits, int shift_out, const uint8_t* packed,
+                    uint8_t* codes) {
+  switch (bits) {
+    case 1:
+      return UnpackCpuPlane<1>(view, shift_out, packed, codes);
+    case 2:
+      return UnpackCpuPlane<2>(view, shift_out, packed, codes);
+    case 4:
+      return UnpackCpuPlane<4>(view, shift_out, packed, codes);
+    default:
+      return UnpackCpuPlane<8>(view, shift_out, packed, codes);
+  }
+}
+
 void PackCudaPlane(const CodeView& view, bool key, int bits, int shift_in, const uint8_t* codes,
                    uint8_t* out) {
   const unsigned mask = (1U << bits) - 1U;
@@ -238,16 +314,16 @@ void PackPlane(const kvarn_format& format, int bits, int shift_in, const uint8_t
 void UnpackPlane(const kvarn_format& format, int bits, int shift_out, const uint8_t* packed,
                  uint8_t* codes) {
   const CodeView view = ViewOf(format);
+  if (format.order == KVARN_ORDER_CPU) {
+    UnpackCpuPlane(view, bits, shift_out, packed, codes);
+    return;
+  }
   const unsigned mask = (1U << bits) - 1U;
   const auto take = [&](size_t byte, int shift, int index) {
     const unsigned code = (static_cast<unsigned>(packed[byte]) >> shift) & mask;
     codes[index] = static_cast<uint8_t>(codes[index] | (code << shift_out));
   };
-  if (format.order == KVARN_ORDER_CPU) {
-    ForEachCpuCode(view, bits, take);
-  } else {
-    ForEachCudaCode(view, format.role == KVARN_KEY, bits, take);
-  }
+  ForEachCudaCode(view, format.role == KVARN_KEY, bits, take);
 }
 
 // Order `portable`: one little-endian bit stream, K channel-major [D][G], V token-major [G][D].

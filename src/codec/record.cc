@@ -179,10 +179,7 @@ kvarn_status Decode(const kvarn_format& format, const uint8_t* record, float* ro
     return HalfToFloat(half);
   };
   const bool key = format.role == KVARN_KEY;
-  const float centre = format.mode == KVARN_BALANCED && key
-                           ? static_cast<float>((1 << format.bits) - 1) * 0.5F
-                           : 0.0F;
-  const bool zero_inside = !key || format.mode == KVARN_PUBLISHED;
+  const float centre = static_cast<float>((1 << format.bits) - 1) * 0.5F;
   float line_scale[kMaxHeadDim];
   float line_zero[kMaxHeadDim];
   float other[kMaxHeadDim];
@@ -194,16 +191,28 @@ kvarn_status Decode(const kvarn_format& format, const uint8_t* record, float* ro
   }
   for (int i = 0; i < items; ++i) other[i] = load(layout.other, i);
 
+  float inverse_balance[kMaxHeadDim];
+  for (int d = 0; d < dim && layout.has_balance; ++d) {
+    const auto exponent = std::bit_cast<int8_t>(record[layout.balance + static_cast<size_t>(d)]);
+    inverse_balance[d] = BalanceScale(-static_cast<int>(exponent));
+  }
+
   float* work = scratch.rows.data();
   for (int g = 0; g < group; ++g) {
     float* row = work + static_cast<ptrdiff_t>(g) * stride;
     const uint8_t* code = scratch.codes.data() + static_cast<ptrdiff_t>(g) * dim;
-    for (int d = 0; d < dim; ++d) {
-      const int line = key ? d : g;
-      const int item = key ? g : d;
-      const float level = (static_cast<float>(code[d]) - centre) * line_scale[line];
-      row[d] = zero_inside ? (level + line_zero[line]) * other[item]
-                           : level * other[item] + line_zero[line];
+    if (!key) {
+      for (int d = 0; d < dim; ++d) {
+        row[d] = (static_cast<float>(code[d]) * line_scale[g] + line_zero[g]) * other[d];
+      }
+    } else if (format.mode == KVARN_PUBLISHED) {
+      for (int d = 0; d < dim; ++d) {
+        row[d] = (static_cast<float>(code[d]) * line_scale[d] + line_zero[d]) * other[g];
+      }
+    } else {
+      for (int d = 0; d < dim; ++d) {
+        row[d] = (static_cast<float>(code[d]) - centre) * line_scale[d] * other[g] + line_zero[d];
+      }
     }
     for (int d = dim; d < stride; ++d) row[d] = 0.0F;
   }
@@ -211,11 +220,10 @@ kvarn_status Decode(const kvarn_format& format, const uint8_t* record, float* ro
   for (int g = 0; g < group; ++g) {
     const float* row = work + static_cast<ptrdiff_t>(g) * stride;
     float* out = rows + static_cast<ptrdiff_t>(g) * dim;
-    for (int d = 0; d < dim; ++d) out[d] = row[d];
-    if (!layout.has_balance) continue;
-    for (int d = 0; d < dim; ++d) {
-      const auto exponent = std::bit_cast<int8_t>(record[layout.balance + static_cast<size_t>(d)]);
-      out[d] = out[d] * BalanceScale(-static_cast<int>(exponent));
+    if (layout.has_balance) {
+      for (int d = 0; d < dim; ++d) out[d] = row[d] * inverse_balance[d];
+    } else {
+      std::memcpy(out, row, sizeof(float) * static_cast<size_t>(dim));
     }
   }
   return KVARN_OK;
