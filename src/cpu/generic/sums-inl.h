@@ -31,8 +31,9 @@ KVARN_INLINE auto FirstEight(Vf v) {
 }
 template <int kLanes>
 KVARN_INLINE auto SecondEight(Vf v) {
-  constexpr int k = kLanes - 8;
-  return __builtin_shufflevector(v, v, k, k + 1, k + 2, k + 3, k + 4, k + 5, k + 6, k + 7);
+  constexpr int kAt = kLanes - 8;
+  return __builtin_shufflevector(v, v, kAt, kAt + 1, kAt + 2, kAt + 3, kAt + 4, kAt + 5, kAt + 6,
+                                 kAt + 7);
 }
 
 // Joins 32 lanes down to four by `join`, each with the one half the count further on.
