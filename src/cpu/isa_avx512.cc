@@ -24,6 +24,7 @@ constexpr int kWidth = 16;
 #include "cpu/generic/load_rows-inl.h"
 #include "cpu/generic/hadamard-inl.h"
 #include "cpu/generic/encode_common-inl.h"
+#include "cpu/generic/encode_key_column-inl.h"
 #include "cpu/generic/encode_key-inl.h"
 #include "cpu/generic/encode_value-inl.h"
 #include "cpu/generic/code_dot_args-inl.h"

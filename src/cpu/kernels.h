@@ -25,7 +25,7 @@ struct EncodeTile {
   int head_dim = 0;
   int n_rows = 0;  // rows that exist, packed to the front: 1..group
   int bits = 0;
-  float* rows = nullptr;      // [n_rows][stride] balanced and rotated; used as scratch
+  float* rows = nullptr;      // [n_rows][stride] balanced and rotated
   float* scratch = nullptr;   // [n_rows][stride]
   uint8_t* codes = nullptr;   // [n_rows][head_dim] out
   uint16_t* scale = nullptr;  // K [head_dim], V [n_rows], out
