@@ -22,6 +22,14 @@
 namespace kvarn {
 namespace {
 
+// fp32 rows of one tile, kept by each thread so that a seal or a reopen allocates nothing after the
+// first. Throws std::bad_alloc.
+float* ThreadRows(size_t count) {
+  static thread_local std::vector<float> rows;
+  if (rows.size() < count) rows.resize(count);
+  return rows.data();
+}
+
 int Count(const RowBits& bits) { return std::popcount(bits.word[0]) + std::popcount(bits.word[1]); }
 
 // The plane's state and the operations on it; lives for one call.
@@ -54,8 +62,7 @@ class PlaneView {
   kvarn_status TakeSlot(int* slot);
   kvarn_status Seal(int64_t tile);
   kvarn_status SealDue(int64_t row);
-  void ChooseBalance(int64_t tile, const float* keys, const int32_t* position, int n_rows,
-                     int8_t* balance);
+  kvarn_status ChooseBalance(int64_t tile, const int32_t* position, int n_rows, int8_t* balance);
   void KeepQuery(int64_t tile, int pos, const float* query, int n_query, size_t query_stride);
 
   const kvarn_plane& plane_;
@@ -113,17 +120,17 @@ kvarn_status PlaneView::Open(int64_t tile) {
   TileEntry& entry = tiles_[tile];
   if (entry.state == TileState::kSealed) {
     try {
-      std::vector<float> rows(size);
-      status = DecodeRecord(plane_.config.format, Record(tile), rows.data());
+      float* rows = ThreadRows(size);
+      status = DecodeRecord(plane_.config.format, Record(tile), rows);
       if (status != KVARN_OK) return status;
       kvarn_counts ignored = {};
       for (int g = 0; g < plane_.Group(); ++g) {
-        float* row = rows.data() + static_cast<ptrdiff_t>(g) * plane_.HeadDim();
+        float* row = rows + static_cast<ptrdiff_t>(g) * plane_.HeadDim();
         if (!entry.written.Get(g))
           std::memset(row, 0, sizeof(float) * static_cast<size_t>(plane_.HeadDim()));
         SanitiseRow(row, plane_.HeadDim(), row, &ignored);
       }
-      ActiveKernels().to_half(rows.data(), exact, static_cast<int>(size));
+      ActiveKernels().to_half(rows, exact, static_cast<int>(size));
     } catch (const std::bad_alloc&) {
       return KVARN_ERROR_MEMORY;
     }
@@ -140,15 +147,15 @@ kvarn_status PlaneView::Open(int64_t tile) {
 
 // s of a tile: that of the nearest sealed tile before it; else the one it had, if rows of its last
 // record survive; else from its own rows.
-void PlaneView::ChooseBalance(int64_t tile, const float* keys, const int32_t* position, int n_rows,
-                              int8_t* balance) {
+kvarn_status PlaneView::ChooseBalance(int64_t tile, const int32_t* position, int n_rows,
+                                      int8_t* balance) {
   const auto dim = static_cast<size_t>(plane_.HeadDim());
   const int64_t before = SealedBefore(tile);
   const bool survivors = slots_[tiles_[tile].slot].fresh != tiles_[tile].written;
   if (before >= 0 || survivors) {
     const uint8_t* record = Record(before >= 0 ? before : tile);
     std::memcpy(balance, record + plane_.record.balance, dim);
-    return;
+    return KVARN_OK;
   }
   float query_ms[kMaxHeadDim];
   int known[kMaxGroup];
@@ -166,12 +173,22 @@ void PlaneView::ChooseBalance(int64_t tile, const float* keys, const int32_t* po
                            }) /
                   static_cast<float>(n_known);
   }
-  ComputeBalance(plane_.HeadDim(), keys, plane_.HeadDim(), n_rows, n_known > 0 ? query_ms : nullptr,
-                 balance);
+  try {
+    float* keys = ThreadRows(static_cast<size_t>(n_rows) * dim);
+    const uint16_t* exact = ExactTile(tiles_[tile].slot);
+    for (int i = 0; i < n_rows; ++i) {
+      ActiveKernels().to_float(exact + static_cast<size_t>(position[i]) * dim,
+                               keys + static_cast<size_t>(i) * dim, plane_.HeadDim());
+    }
+    ComputeBalance(plane_.HeadDim(), keys, plane_.HeadDim(), n_rows,
+                   n_known > 0 ? query_ms : nullptr, balance);
+  } catch (const std::bad_alloc&) {
+    return KVARN_ERROR_MEMORY;
+  }
+  return KVARN_OK;
 }
 
 kvarn_status PlaneView::Seal(int64_t tile) {
-  const int dim = plane_.HeadDim();
   TileEntry& entry = tiles_[tile];
   const int slot = entry.slot;
   int32_t position[kMaxGroup];
@@ -179,22 +196,14 @@ kvarn_status PlaneView::Seal(int64_t tile) {
   for (int g = 0; g < plane_.Group(); ++g) {
     if (entry.written.Get(g)) position[n_rows++] = g;
   }
-  try {
-    std::vector<float> rows(static_cast<size_t>(n_rows) * static_cast<size_t>(dim));
-    for (int i = 0; i < n_rows; ++i) {
-      ActiveKernels().to_float(ExactTile(slot) + static_cast<ptrdiff_t>(position[i]) * dim,
-                               rows.data() + static_cast<ptrdiff_t>(i) * dim, dim);
-    }
-    int8_t balance[kMaxHeadDim] = {};
-    if (plane_.record.has_balance) ChooseBalance(tile, rows.data(), position, n_rows, balance);
-    const kvarn_status status =
-        EncodeRecord(plane_.config.format, rows.data(), dim, n_rows,
-                     n_rows < plane_.Group() ? position : nullptr,
-                     plane_.record.has_balance ? balance : nullptr, Record(tile), &header_.counts);
-    if (status != KVARN_OK) return status;
-  } catch (const std::bad_alloc&) {
-    return KVARN_ERROR_MEMORY;
-  }
+  int8_t balance[kMaxHeadDim] = {};
+  kvarn_status status = KVARN_OK;
+  if (plane_.record.has_balance) status = ChooseBalance(tile, position, n_rows, balance);
+  if (status != KVARN_OK) return status;
+  status =
+      EncodeExactTile(plane_.config.format, ExactTile(slot), n_rows, position,
+                      plane_.record.has_balance ? balance : nullptr, Record(tile), &header_.counts);
+  if (status != KVARN_OK) return status;
   if (recent_ != nullptr) KeepRecent(plane_, recent_, tile, index_, ExactTile(slot));
   slots_[slot] = SlotEntry{};
   entry.state = TileState::kSealed;
@@ -287,7 +296,7 @@ kvarn_status ReadRows(const kvarn_plane& plane, const void* memory, int64_t row,
   const auto dim = static_cast<size_t>(plane.HeadDim());
   const TileEntry* tiles = plane.Tiles(memory);
   try {
-    std::vector<float> decoded;
+    float* decoded = nullptr;
     int64_t decoded_tile = -1;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t tile = (row + i) / group;
@@ -302,13 +311,13 @@ kvarn_status ReadRows(const kvarn_plane& plane, const void* memory, int64_t row,
                     dim * sizeof(uint16_t));
       } else {
         if (decoded_tile != tile) {
-          decoded.resize(static_cast<size_t>(group) * dim);
+          decoded = ThreadRows(static_cast<size_t>(group) * dim);
           const kvarn_status status =
-              DecodeRecord(plane.config.format, plane.Record(memory, tile), decoded.data());
+              DecodeRecord(plane.config.format, plane.Record(memory, tile), decoded);
           if (status != KVARN_OK) return status;
           decoded_tile = tile;
         }
-        float* from = decoded.data() + static_cast<size_t>(pos) * dim;
+        float* from = decoded + static_cast<size_t>(pos) * dim;
         SanitiseRow(from, plane.HeadDim(), from, nullptr);
         ActiveKernels().to_half(from, to, plane.HeadDim());
       }

@@ -1,47 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/pack.h"
 
-#include <algorithm>
-#include <bit>
 #include <cstring>
 
+#include "codec/pack_cpu.h"
 #include "format/record_layout.h"
 
 namespace kvarn {
 namespace {
-
-// codes[lane * lane_step + m * contract_step]
-struct CodeView {
-  int lanes;
-  int contraction;
-  int lane_step;
-  int contract_step;
-};
 
 CodeView ViewOf(const kvarn_format& format) {
   const int dim = format.head_dim;
   const int group = format.group;
   if (format.role == KVARN_KEY) return CodeView{group, dim, dim, 1};
   return CodeView{dim, group, 1, dim};
-}
-
-// Calls visit(byte, shift, code index) for every code of a plane of `bits` bits in order `cpu`.
-template <typename Visit>
-void ForEachCpuCode(const CodeView& view, int bits, const Visit& visit) {
-  const int per_byte = 8 / bits;
-  const int per_unit = 32 / bits;
-  const int units = RoundUp(view.contraction, per_unit) / per_unit;
-  for (int lane = 0; lane < view.lanes; ++lane) {
-    const int strip = lane / kLanesPerStrip;
-    const size_t lane_base = static_cast<size_t>(strip * units) * kUnitBytes +
-                             static_cast<size_t>(lane % kLanesPerStrip) * 4;
-    for (int m = 0; m < view.contraction; ++m) {
-      const int quad = m / 4;
-      const size_t byte = lane_base + static_cast<size_t>(quad / per_byte) * kUnitBytes +
-                          static_cast<size_t>(m % 4);
-      visit(byte, (quad % per_byte) * bits, lane * view.lane_step + m * view.contract_step);
-    }
-  }
 }
 
 // Calls visit(byte, shift, code index) for every code of a plane of `bits` bits in order `cuda`
@@ -79,43 +51,6 @@ void ForEachCudaCode(const CodeView& view, bool key, int bits, const Visit& visi
   }
 }
 
-// Four codes of one lane (contraction indices 4 quad .. 4 quad + 3), one a byte, low bits of each.
-uint32_t LoadQuad(const CodeView& view, const uint8_t* codes, int lane, int quad, int shift,
-                  uint32_t mask) {
-  const uint8_t* at = codes + lane * view.lane_step + 4 * quad * view.contract_step;
-  uint32_t word = 0;
-  if (view.contract_step == 1) {
-    std::memcpy(&word, at, sizeof(word));
-  } else {
-    for (int j = 0; j < 4; ++j) word |= uint32_t{at[j * view.contract_step]} << (8 * j);
-  }
-  return (word >> shift) & mask;
-}
-
-// Head dims and groups are multiples of 4, so every quad is whole. The format is little-endian, and
-// so are the machines that `cpu` order is for.
-static_assert(std::endian::native == std::endian::little);
-void PackCpuPlane(const CodeView& view, int bits, int shift_in, const uint8_t* codes,
-                  uint8_t* out) {
-  const uint32_t mask = ((1U << bits) - 1U) * 0x01010101U;
-  const int per_byte = 8 / bits;
-  const int quads = view.contraction / 4;
-  for (int strip = 0; strip < view.lanes; strip += kLanesPerStrip) {
-    const int lanes = std::min(kLanesPerStrip, view.lanes - strip);
-    for (int first = 0; first < quads; first += per_byte) {
-      uint32_t unit[kLanesPerStrip] = {};
-      for (int field = 0; field < per_byte && first + field < quads; ++field) {
-        for (int lane = 0; lane < lanes; ++lane) {
-          unit[lane] |= LoadQuad(view, codes, strip + lane, first + field, shift_in, mask)
-                        << (field * bits);
-        }
-      }
-      std::memcpy(out, unit, sizeof(unit));
-      out += kUnitBytes;
-    }
-  }
-}
-
 void PackCudaPlane(const CodeView& view, bool key, int bits, int shift_in, const uint8_t* codes,
                    uint8_t* out) {
   const unsigned mask = (1U << bits) - 1U;
@@ -138,16 +73,16 @@ void PackPlane(const kvarn_format& format, int bits, int shift_in, const uint8_t
 void UnpackPlane(const kvarn_format& format, int bits, int shift_out, const uint8_t* packed,
                  uint8_t* codes) {
   const CodeView view = ViewOf(format);
+  if (format.order == KVARN_ORDER_CPU) {
+    UnpackCpuPlane(view, bits, shift_out, packed, codes);
+    return;
+  }
   const unsigned mask = (1U << bits) - 1U;
   const auto take = [&](size_t byte, int shift, int index) {
     const unsigned code = (static_cast<unsigned>(packed[byte]) >> shift) & mask;
     codes[index] = static_cast<uint8_t>(codes[index] | (code << shift_out));
   };
-  if (format.order == KVARN_ORDER_CPU) {
-    ForEachCpuCode(view, bits, take);
-  } else {
-    ForEachCudaCode(view, format.role == KVARN_KEY, bits, take);
-  }
+  ForEachCudaCode(view, format.role == KVARN_KEY, bits, take);
 }
 
 // Order `portable`: one little-endian bit stream, K channel-major [D][G], V token-major [G][D].
@@ -177,7 +112,8 @@ size_t PackedBytes(const kvarn_format& format) {
 }  // namespace
 
 void PackCodes(const kvarn_format& format, const uint8_t* codes, uint8_t* out) {
-  std::memset(out, 0, PackedBytes(format));
+  // Order `cpu` is written whole, the others bit by bit.
+  if (format.order != KVARN_ORDER_CPU) std::memset(out, 0, PackedBytes(format));
   if (format.order == KVARN_ORDER_PORTABLE) {
     ForEachPortableCode(format, [&](size_t bit, int index) {
       const unsigned value = static_cast<unsigned>(codes[index]) << (bit % 8);

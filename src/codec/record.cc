@@ -4,42 +4,18 @@
 #include <bit>
 #include <cstring>
 #include <new>
-#include <vector>
 
 #include "codec/balance.h"
 #include "codec/encode_published.h"
 #include "codec/pack.h"
 #include "codec/rotation.h"
+#include "codec/tile_scratch.h"
 #include "cpu/kernels.h"
 #include "format/half.h"
 #include "format/record_layout.h"
 
 namespace kvarn {
 namespace {
-
-// Scratch of one tile, kept by each thread so that sealing a tile allocates nothing after the
-// first.
-struct TileScratch {
-  std::vector<float> rows;
-  std::vector<float> work;
-  std::vector<uint8_t> codes;
-  std::vector<uint8_t> placed;
-
-  void Reserve(const kvarn_format& format) {
-    const auto group = static_cast<size_t>(format.group);
-    const size_t floats = group * static_cast<size_t>(RowStride(format.head_dim));
-    const size_t bytes = group * static_cast<size_t>(format.head_dim);
-    if (rows.size() < floats) rows.resize(floats);
-    if (work.size() < floats) work.resize(floats);
-    if (codes.size() < bytes) codes.resize(bytes);
-    if (placed.size() < bytes) placed.resize(bytes);
-  }
-};
-
-TileScratch& ThreadScratch() {
-  static thread_local TileScratch scratch;
-  return scratch;
-}
 
 struct TileVectors {
   uint16_t scale[kMaxHeadDim];  // K [D]; V [G] fits, G <= 128
@@ -74,11 +50,18 @@ void StoreScales(const kvarn_format& format, const TileVectors& v, int n_rows,
   }
 }
 
+// What neither codes nor vectors fill: e where none is given, and what rounds the record up.
+void ClearPadding(const RecordLayout& layout, uint8_t* record) {
+  std::memset(record + layout.balance, 0, layout.bytes - layout.balance);
+}
+
 bool ScalesByBalance(const kvarn_format& format) {
   return format.role == KVARN_KEY && format.mode == KVARN_BALANCED;
 }
 
-kvarn_status Encode(const kvarn_format& format, const float* rows, int row_stride, int n_rows,
+// Rows come from `load`: row g, times `scale` (null: 1), into head_dim floats.
+template <typename LoadRow>
+kvarn_status Encode(const kvarn_format& format, const LoadRow& load, int n_rows,
                     const int32_t* position, const int8_t* balance, uint8_t* record,
                     kvarn_counts* counts) {
   const Rotation* rotation = FindRotation(format.head_dim);
@@ -88,22 +71,17 @@ kvarn_status Encode(const kvarn_format& format, const float* rows, int row_strid
   const int dim = format.head_dim;
   const int stride = RowStride(dim);
   const RecordLayout layout = MakeRecordLayout(format);
-
-  float balance_scale[kMaxHeadDim];
-  for (int d = 0; d < dim; ++d) {
-    balance_scale[d] = balance != nullptr ? BalanceScale(balance[d]) : 1.0F;
-  }
+  const bool scales = ScalesByBalance(format) && balance != nullptr;
+  const Kernels& kernels = ActiveKernels();
+  float scale[kMaxHeadDim];
+  for (int d = 0; d < dim && scales; ++d) scale[d] = BalanceScale(balance[d]);
   for (int g = 0; g < n_rows; ++g) {
     float* row = scratch.rows.data() + static_cast<ptrdiff_t>(g) * stride;
-    SanitiseRow(rows + static_cast<ptrdiff_t>(g) * row_stride, dim, row, counts);
-    if (ScalesByBalance(format)) {
-      for (int d = 0; d < dim; ++d) row[d] = row[d] * balance_scale[d];
-    }
+    load(g, scales ? scale : nullptr, row);
     for (int d = dim; d < stride; ++d) row[d] = 0.0F;
+    kernels.rotate(*rotation, row, 1, stride, false);  // while the row is in the first-level cache
   }
 
-  const Kernels& kernels = ActiveKernels();
-  kernels.rotate(*rotation, scratch.rows.data(), n_rows, stride, false);
   TileVectors vectors;
   EncodeTile tile;
   tile.head_dim = dim;
@@ -124,7 +102,8 @@ kvarn_status Encode(const kvarn_format& format, const float* rows, int row_strid
 
   const uint8_t* codes = scratch.codes.data();
   if (n_rows != format.group || position != nullptr) {
-    std::memset(scratch.placed.data(), 0, scratch.placed.size());
+    std::memset(scratch.placed.data(), 0,
+                static_cast<size_t>(format.group) * static_cast<size_t>(dim));
     for (int i = 0; i < n_rows; ++i) {
       const int at = position != nullptr ? position[i] : i;
       std::memcpy(scratch.placed.data() + static_cast<ptrdiff_t>(at) * dim,
@@ -132,7 +111,7 @@ kvarn_status Encode(const kvarn_format& format, const float* rows, int row_strid
     }
     codes = scratch.placed.data();
   }
-  std::memset(record, 0, layout.bytes);
+  ClearPadding(layout, record);
   PackCodes(format, codes, record + layout.codes);
   StoreScales(format, vectors, n_rows, position, record);
   if (layout.has_balance && balance != nullptr) {
@@ -159,10 +138,7 @@ kvarn_status Decode(const kvarn_format& format, const uint8_t* record, float* ro
     return HalfToFloat(half);
   };
   const bool key = format.role == KVARN_KEY;
-  const float centre = format.mode == KVARN_BALANCED && key
-                           ? static_cast<float>((1 << format.bits) - 1) * 0.5F
-                           : 0.0F;
-  const bool zero_inside = !key || format.mode == KVARN_PUBLISHED;
+  const float centre = static_cast<float>((1 << format.bits) - 1) * 0.5F;
   float line_scale[kMaxHeadDim];
   float line_zero[kMaxHeadDim];
   float other[kMaxHeadDim];
@@ -174,16 +150,28 @@ kvarn_status Decode(const kvarn_format& format, const uint8_t* record, float* ro
   }
   for (int i = 0; i < items; ++i) other[i] = load(layout.other, i);
 
+  float inverse_balance[kMaxHeadDim];
+  for (int d = 0; d < dim && layout.has_balance; ++d) {
+    const auto exponent = std::bit_cast<int8_t>(record[layout.balance + static_cast<size_t>(d)]);
+    inverse_balance[d] = BalanceScale(-static_cast<int>(exponent));
+  }
+
   float* work = scratch.rows.data();
   for (int g = 0; g < group; ++g) {
     float* row = work + static_cast<ptrdiff_t>(g) * stride;
     const uint8_t* code = scratch.codes.data() + static_cast<ptrdiff_t>(g) * dim;
-    for (int d = 0; d < dim; ++d) {
-      const int line = key ? d : g;
-      const int item = key ? g : d;
-      const float level = (static_cast<float>(code[d]) - centre) * line_scale[line];
-      row[d] = zero_inside ? (level + line_zero[line]) * other[item]
-                           : level * other[item] + line_zero[line];
+    if (!key) {
+      for (int d = 0; d < dim; ++d) {
+        row[d] = (static_cast<float>(code[d]) * line_scale[g] + line_zero[g]) * other[d];
+      }
+    } else if (format.mode == KVARN_PUBLISHED) {
+      for (int d = 0; d < dim; ++d) {
+        row[d] = (static_cast<float>(code[d]) * line_scale[d] + line_zero[d]) * other[g];
+      }
+    } else {
+      for (int d = 0; d < dim; ++d) {
+        row[d] = (static_cast<float>(code[d]) - centre) * line_scale[d] * other[g] + line_zero[d];
+      }
     }
     for (int d = dim; d < stride; ++d) row[d] = 0.0F;
   }
@@ -191,11 +179,10 @@ kvarn_status Decode(const kvarn_format& format, const uint8_t* record, float* ro
   for (int g = 0; g < group; ++g) {
     const float* row = work + static_cast<ptrdiff_t>(g) * stride;
     float* out = rows + static_cast<ptrdiff_t>(g) * dim;
-    for (int d = 0; d < dim; ++d) out[d] = row[d];
-    if (!layout.has_balance) continue;
-    for (int d = 0; d < dim; ++d) {
-      const auto exponent = std::bit_cast<int8_t>(record[layout.balance + static_cast<size_t>(d)]);
-      out[d] = out[d] * BalanceScale(-static_cast<int>(exponent));
+    if (layout.has_balance) {
+      for (int d = 0; d < dim; ++d) out[d] = row[d] * inverse_balance[d];
+    } else {
+      std::memcpy(out, row, sizeof(float) * static_cast<size_t>(dim));
     }
   }
   return KVARN_OK;
@@ -204,6 +191,7 @@ kvarn_status Decode(const kvarn_format& format, const uint8_t* record, float* ro
 }  // namespace
 
 void SanitiseRow(const float* in, int head_dim, float* out, kvarn_counts* counts) {
+  if (ActiveKernels().scale_row(in, nullptr, out, head_dim)) return;
   uint32_t not_finite = 0;
   uint32_t saturated = 0;
   for (int d = 0; d < head_dim; ++d) {  // branch-free, so that it vectorises
@@ -225,8 +213,31 @@ void SanitiseRow(const float* in, int head_dim, float* out, kvarn_counts* counts
 kvarn_status EncodeRecord(const kvarn_format& format, const float* rows, int row_stride, int n_rows,
                           const int32_t* position, const int8_t* balance, uint8_t* record,
                           kvarn_counts* counts) {
+  const int dim = format.head_dim;
+  const auto load = [&](int g, const float* scale, float* row) {
+    const float* from = rows + static_cast<ptrdiff_t>(g) * row_stride;
+    if (ActiveKernels().scale_row(from, scale, row, dim)) return;
+    SanitiseRow(from, dim, row, counts);
+    for (int d = 0; d < dim && scale != nullptr; ++d) row[d] = row[d] * scale[d];
+  };
   try {
-    return Encode(format, rows, row_stride, n_rows, position, balance, record, counts);
+    return Encode(format, load, n_rows, position, balance, record, counts);
+  } catch (const std::bad_alloc&) {
+    return KVARN_ERROR_MEMORY;
+  }
+}
+
+kvarn_status EncodeExactTile(const kvarn_format& format, const uint16_t* tile, int n_rows,
+                             const int32_t* position, const int8_t* balance, uint8_t* record,
+                             kvarn_counts* counts) {
+  const int dim = format.head_dim;
+  const auto load = [&](int g, const float* scale, float* row) {
+    const uint16_t* from = tile + static_cast<ptrdiff_t>(position[g]) * dim;
+    ActiveKernels().scale_half_row(from, scale, row, dim);
+  };
+  try {
+    const int32_t* placed = n_rows < format.group ? position : nullptr;
+    return Encode(format, load, n_rows, placed, balance, record, counts);
   } catch (const std::bad_alloc&) {
     return KVARN_ERROR_MEMORY;
   }
@@ -248,7 +259,7 @@ kvarn_status ReorderRecord(const kvarn_format& from, const uint8_t* record, cons
     const RecordLayout source = MakeRecordLayout(from);
     const RecordLayout target = MakeRecordLayout(to);
     UnpackCodes(from, record + source.codes, scratch.codes.data());
-    std::memset(out, 0, target.bytes);
+    ClearPadding(target, out);
     PackCodes(to, scratch.codes.data(), out + target.codes);
     const bool key = from.role == KVARN_KEY;
     const size_t tail_from = key ? source.scale : source.other;

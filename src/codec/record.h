@@ -14,6 +14,10 @@ namespace kvarn {
 kvarn_status EncodeRecord(const kvarn_format& format, const float* rows, int row_stride, int n_rows,
                           const int32_t* position, const int8_t* balance, uint8_t* record,
                           kvarn_counts* counts);
+// The same for rows position[0..n_rows-1] of a tile of exact rows, fp16 [group][head_dim], finite.
+kvarn_status EncodeExactTile(const kvarn_format& format, const uint16_t* tile, int n_rows,
+                             const int32_t* position, const int8_t* balance, uint8_t* record,
+                             kvarn_counts* counts);
 kvarn_status DecodeRecord(const kvarn_format& format, const uint8_t* record, float* rows);
 kvarn_status ReorderRecord(const kvarn_format& from, const uint8_t* record, const kvarn_format& to,
                            uint8_t* out);

@@ -19,9 +19,13 @@ constexpr int kWidth = 8;
 
 // clang-format off: the order of these matters
 #include "cpu/generic/vec-inl.h"
+#include "cpu/simd/vec_avx2-inl.h"
+#include "cpu/generic/sums-inl.h"
 #include "cpu/generic/half_f16c-inl.h"
+#include "cpu/generic/load_rows-inl.h"
 #include "cpu/generic/hadamard-inl.h"
 #include "cpu/generic/encode_common-inl.h"
+#include "cpu/generic/encode_key_column-inl.h"
 #include "cpu/generic/encode_key-inl.h"
 #include "cpu/generic/encode_value-inl.h"
 #include "cpu/generic/code_dot_args-inl.h"
@@ -30,7 +34,8 @@ constexpr int kWidth = 8;
 #include "cpu/generic/attend_tiles-inl.h"
 // clang-format on
 
-constexpr Kernels kKernels = {"avx2", Rotate, ToHalf, ToFloat, EncodeKey, EncodeValue, Attend};
+constexpr Kernels kKernels = {"avx2",       Rotate,    ToHalf,      ToFloat, ScaleRow,
+                              ScaleHalfRow, EncodeKey, EncodeValue, Attend};
 
 }  // namespace
 

@@ -25,7 +25,7 @@ struct EncodeTile {
   int head_dim = 0;
   int n_rows = 0;  // rows that exist, packed to the front: 1..group
   int bits = 0;
-  float* rows = nullptr;      // [n_rows][stride] balanced and rotated; used as scratch
+  float* rows = nullptr;      // [n_rows][stride] balanced and rotated
   float* scratch = nullptr;   // [n_rows][stride]
   uint8_t* codes = nullptr;   // [n_rows][head_dim] out
   uint16_t* scale = nullptr;  // K [head_dim], V [n_rows], out
@@ -42,6 +42,11 @@ struct Kernels {
   // fp32 -> fp16, round to nearest even; `count` values, none of them NaN, |x| <= 65504.
   void (*to_half)(const float* in, uint16_t* out, int count);
   void (*to_float)(const uint16_t* in, float* out, int count);
+  // out = in * scale (scale null: 1). False where a value of `in` is not within the fp16 range:
+  // then `out` is of no use. `in` and `out` may be the same.
+  bool (*scale_row)(const float* in, const float* scale, float* out, int count);
+  // The same from fp16, all of it finite.
+  void (*scale_half_row)(const uint16_t* in, const float* scale, float* out, int count);
 
   void (*encode_key)(EncodeTile* tile);
   void (*encode_value)(EncodeTile* tile);

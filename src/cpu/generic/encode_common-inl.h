@@ -3,9 +3,10 @@
 // Pieces that the K and the V encoder share. See vec-inl.h on inclusion.
 
 // Range fractions that the quantiser tries, widest first; the first of equals wins.
+constexpr int kFractions = 6;
 struct FractionGrid {
-  int count;
-  float value[6];
+  int count;  // 1 or kFractions
+  float value[kFractions];
 };
 
 static const FractionGrid kFractions3 = {6, {1.0F, 0.95F, 0.9F, 0.85F, 0.8F, 0.7F}};
@@ -16,27 +17,48 @@ KVARN_INLINE const FractionGrid& Fractions(int bits) {
   return bits == 3 ? kFractions3 : bits == 4 ? kFractions4 : kFractions8;
 }
 
+// Steps whose errors are summed in one pass: each takes three registers.
+constexpr int kStepsAtOnce = kWidth == 16 ? 6 : 3;
+
 // Step of four uniform levels on a Gaussian with the least squared error (Max 1960).
 static const float kGaussianStep4 = 0.9957F;
 
-KVARN_INLINE Vf Reciprocal(Vf x) { return x > 0.0F ? 1.0F / x : Splat(0.0F); }
-KVARN_INLINE float ReciprocalF(float x) { return x > 0.0F ? 1.0F / x : 0.0F; }
+template <typename V>
+KVARN_INLINE V Reciprocal(V x) {
+  return x > 0.0F ? 1.0F / x : V{};
+}
 
 // Gain that removes the shrinkage of a fit: energy / projection, within [1/2, 2].
-KVARN_INLINE Vf Gain(Vf energy, Vf projection) {
-  const Vf ratio = Min(Max(energy / projection, Splat(0.5F)), Splat(2.0F));
-  return projection > 0.0F ? ratio : Splat(1.0F);
+template <typename V>
+KVARN_INLINE V Gain(V energy, V projection) {
+  V ratio = energy / projection;
+  ratio = ratio > 0.5F ? ratio : V{} + 0.5F;
+  ratio = ratio < 2.0F ? ratio : V{} + 2.0F;
+  return projection > 0.0F ? ratio : V{} + 1.0F;
 }
 
-KVARN_INLINE float GainF(float energy, float projection) {
-  return projection > 0.0F ? ClampF(energy / projection, 0.5F, 2.0F) : 1.0F;
-}
-
-// A scale as the record stores it; one that would round to infinity (65520 and more) saturates and
-// is counted.
-KVARN_INLINE uint16_t StoreScale(float value, uint64_t* saturated) {
-  if (__builtin_fabsf(value) >= 65520.0F) *saturated += 1;
-  return FloatToHalf(value);
+// Scales as the record stores them; those that would round to infinity (65520 and more) saturate
+// and are counted.
+static void StoreScales(const float* in, int count, uint16_t* out, uint64_t* saturated) {
+  alignas(64) float clamped[kMaxHeadDim + kRowAlign];
+  int d = 0;
+  Vi beyond = {};
+  for (; d + kWidth <= count; d += kWidth) {
+    const Vf x = Load(in + d);
+    beyond = beyond | (Abs(x) >= 65520.0F);
+    Store(clamped + d, Min(Max(x, Splat(-kHalfMax)), Splat(kHalfMax)));
+  }
+  bool any = AnyLane(beyond);
+  for (; d < count; ++d) {
+    any = any || __builtin_fabsf(in[d]) >= 65520.0F;
+    clamped[d] = ClampF(in[d], -kHalfMax, kHalfMax);
+  }
+  if (any) {
+    for (int i = 0; i < count; ++i) {
+      if (__builtin_fabsf(in[i]) >= 65520.0F) *saturated += 1;
+    }
+  }
+  ToHalf(clamped, out, count);
 }
 
 // A power of two near 1/sqrt(x) and its inverse: moves half of a tile's scale from one fp16 vector
@@ -58,41 +80,48 @@ static PowerSplit SplitScale(float x) {
   return split;
 }
 
-// Root mean square of a tile, at least 1e-8. `squares` [n] is scratch.
-static float TileScale(const float* rows, int n, int stride, int head_dim, float* squares) {
-  for (int g = 0; g < n; ++g) {
-    const float* x = rows + static_cast<int64_t>(g) * stride;
-    LaneSum sum = ZeroLanes();
-    for (int d = 0; d < head_dim; d += 32) {
-      for (int i = 0; i < 32 / kWidth; ++i) {
-        const Vf v = Load(x + d + i * kWidth);
-        sum.part[i] = sum.part[i] + v * v;
-      }
-    }
-    squares[g] = Join(sum);
+// Where rows g .. g + 3 start; the last row stands for those beyond the end.
+struct FourRows {
+  int64_t at[4];
+};
+KVARN_INLINE FourRows RowsAt(int g, int n, int stride) {
+  FourRows rows;
+  for (int r = 0; r < 4; ++r) {
+    rows.at[r] = static_cast<int64_t>(g + r < n ? g + r : n - 1) * stride;
   }
-  const float mean = TokenSumF(squares, n) / static_cast<float>(n * head_dim);
+  return rows;
+}
+
+// Root mean square of a tile from the sums of squares of its rows, at least 1e-8. squares
+// [kMaxGroup]; from n on it is overwritten.
+static float TileScale(float* squares, int n, int head_dim) {
+  for (int g = n; g < kMaxGroup; ++g) squares[g] = 0.0F;
+  const float mean = SumTokensF(squares, n) / static_cast<float>(n * head_dim);
   return MaxF(SqrtF(mean), 1e-8F);
 }
 
-struct RowMoments {
-  float mean;
-  float mean_square;
-};
-
-// Mean and mean square over channels of x[d] * weight[d].
-KVARN_INLINE RowMoments WeightedRowMoments(const float* x, const float* weight, int head_dim) {
-  LaneSum first = ZeroLanes();
-  LaneSum second = ZeroLanes();
-  for (int d = 0; d < head_dim; d += 32) {
-    for (int i = 0; i < 32 / kWidth; ++i) {
-      const Vf y = Load(x + d + i * kWidth) * Load(weight + d + i * kWidth);
-      first.part[i] = first.part[i] + y;
-      second.part[i] = second.part[i] + y * y;
-    }
-  }
+// Means over channels of (x[g][d] - centre[d]) * weight[d] and of its square, for each row; mean
+// and mean_square [kMaxGroup]. kCentred: without one, `centre` is not read.
+template <bool kCentred>
+static void RowMoments(const float* rows, int stride, int n, int head_dim, const float* centre,
+                       const float* weight, float* mean, float* mean_square) {
   const float count = static_cast<float>(head_dim);
-  return RowMoments{Join(first) / count, Join(second) / count};
+  for (int g = 0; g < n; g += 4) {
+    const FourRows row = RowsAt(g, n, stride);
+    V4 total[2];
+    SumFourRows<2>(
+        head_dim,
+        [&](int r, int d, Vf* value) {
+          Vf x = Load(rows + row.at[r] + d);
+          if (kCentred) x = x - Load(centre + d);
+          const Vf y = x * Load(weight + d);
+          value[0] = y;
+          value[1] = y * y;
+        },
+        total);
+    Store4(mean + g, total[0] / count);
+    Store4(mean_square + g, total[1] / count);
+  }
 }
 
 struct ColumnMoments {
@@ -100,27 +129,21 @@ struct ColumnMoments {
   Vf mean_square;
 };
 
-// Mean and mean square over tokens of x[g][d] * weight[g], for kWidth channels from x on.
-KVARN_INLINE ColumnMoments WeightedColumnMoments(const float* x, int stride, const float* weight,
-                                                 int n) {
-  TokenSums first = {};
-  TokenSums second = {};
-  for (int g = 0; g < n; ++g) {
-    const Vf y = Load(x + static_cast<int64_t>(g) * stride) * weight[g];
-    first.part[g & 7] = first.part[g & 7] + y;
-    second.part[g & 7] = second.part[g & 7] + y * y;
-  }
+// Mean and mean square over tokens of (x[g][d] - centre[d]) * weight[g], for kWidth channels from x
+// on.
+template <bool kCentred>
+KVARN_INLINE ColumnMoments WeightedColumnMoments(const float* x, int stride, Vf centre,
+                                                 const float* weight, int n) {
+  Vf total[2];
+  SumTokens<2>(
+      n,
+      [&](int g, Vf* value) {
+        const Vf from = Load(x + static_cast<int64_t>(g) * stride);
+        const Vf y = (kCentred ? from - centre : from) * weight[g];
+        value[0] = y;
+        value[1] = y * y;
+      },
+      total);
   const float count = static_cast<float>(n);
-  return ColumnMoments{Join(first) / count, Join(second) / count};
-}
-
-// Codes as whole floats [n][stride] -> bytes [n][head_dim].
-static void StoreCodes(const float* codes, int stride, EncodeTile* tile) {
-  for (int g = 0; g < tile->n_rows; ++g) {
-    const float* from = codes + static_cast<int64_t>(g) * stride;
-    uint8_t* to = tile->codes + static_cast<int64_t>(g) * tile->head_dim;
-    for (int d = 0; d < tile->head_dim; ++d) {
-      to[d] = static_cast<uint8_t>(static_cast<int32_t>(from[d]));
-    }
-  }
+  return ColumnMoments{total[0] / count, total[1] / count};
 }

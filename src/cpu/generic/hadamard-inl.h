@@ -49,24 +49,66 @@ template <int kDistance>
 KVARN_INLINE Vf ButterflyInside(Vf x) {
   Vf sign = {};
   for (int i = 0; i < kWidth; ++i) sign[i] = (i & kDistance) != 0 ? -1.0F : 1.0F;
-  return ExchangeLanes<kDistance>(x, AllLanes{}) + x * sign;
+  return AddSigned(ExchangeLanes<kDistance>(x, AllLanes{}), x, sign);
 }
 
-KVARN_INLINE void RotateBlock(float* x, int block) {
+// All butterflies inside kVectors * kWidth numbers, which stay in registers. Where they are the
+// last step (kScaled), the scale too: adding +0 turns a negative zero into a positive one, so that
+// minimum and maximum have one answer.
+template <int kVectors, bool kScaled>
+KVARN_INLINE void RotateInRegisters(float* x, float scale) {
+  Vf v[kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    v[i] = ButterflyInside<2>(ButterflyInside<1>(Load(x + i * kWidth)));
+    if constexpr (kWidth > 4) v[i] = ButterflyInside<4>(v[i]);
+    if constexpr (kWidth > 8) v[i] = ButterflyInside<8>(v[i]);
+  }
+#pragma GCC unroll 8
+  for (int distance = 1; distance < kVectors; distance *= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      if ((i & distance) != 0) continue;
+      const Vf a = v[i];
+      const Vf b = v[i + distance];
+      v[i] = a + b;
+      v[i + distance] = a - b;
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    Store(x + i * kWidth, kScaled ? v[i] * scale + Splat(0.0F) : v[i]);
+  }
+}
+
+// False where the scale is left to do.
+template <bool kScaled>
+KVARN_INLINE bool RotateBlock(float* x, int block, float scale) {
   if (block < kWidth) {
     for (int distance = 1; distance < block; distance *= 2) ButterflyScalar(x, distance, block);
-    return;
+    return false;
   }
-  for (int i = 0; i < block; i += kWidth) {
-    Vf v = ButterflyInside<1>(Load(x + i));
-    v = ButterflyInside<2>(v);
-    if constexpr (kWidth > 4) v = ButterflyInside<4>(v);
-    if constexpr (kWidth > 8) v = ButterflyInside<8>(v);
-    Store(x + i, v);
+  switch (block / kWidth) {
+    case 1:
+      RotateInRegisters<1, kScaled>(x, scale);
+      return kScaled;
+    case 2:
+      RotateInRegisters<2, kScaled>(x, scale);
+      return kScaled;
+    case 4:
+      RotateInRegisters<4, kScaled>(x, scale);
+      return kScaled;
+    case 8:
+      RotateInRegisters<8, kScaled>(x, scale);
+      return kScaled;
+    default:
+      break;
   }
-  for (int distance = kWidth; distance < block; distance *= 2) {
+  for (int i = 0; i < block; i += 8 * kWidth) RotateInRegisters<8, false>(x + i, scale);
+  for (int distance = 8 * kWidth; distance < block; distance *= 2) {
     ButterflyVector(x, distance, block);
   }
+  return false;
 }
 
 // y[j] = sum_i small[i][j] x[i] (or small[j][i] for the inverse), one block a term.
@@ -89,11 +131,14 @@ KVARN_INLINE void MixBlocks(const Rotation& rotation, float* x, bool inverse) {
 static void Rotate(const Rotation& rotation, float* rows, int n, int stride, bool inverse) {
   for (int g = 0; g < n; ++g) {
     float* x = rows + static_cast<int64_t>(g) * stride;
-    for (int i = 0; i < rotation.small_dim; ++i)
-      RotateBlock(x + i * rotation.block, rotation.block);
-    if (rotation.small != nullptr) MixBlocks(rotation, x, inverse);
-    // Adding +0 turns a negative zero into a positive one: minimum and maximum then have one
-    // answer.
+    if (rotation.small == nullptr) {
+      if (RotateBlock<true>(x, rotation.block, rotation.scale)) continue;
+    } else {
+      for (int i = 0; i < rotation.small_dim; ++i) {
+        RotateBlock<false>(x + i * rotation.block, rotation.block, rotation.scale);
+      }
+      MixBlocks(rotation, x, inverse);
+    }
     for (int d = 0; d < rotation.head_dim; ++d) x[d] = x[d] * rotation.scale + 0.0F;
   }
 }

@@ -10,12 +10,11 @@ typedef float Vf __attribute__((vector_size(kWidth * sizeof(float)), aligned(4))
 typedef int32_t Vi __attribute__((vector_size(kWidth * sizeof(float)), aligned(4)));
 
 #define KVARN_INLINE static inline __attribute__((always_inline))
+#define KVARN_INLINE_MEMBER inline __attribute__((always_inline))
 
 KVARN_INLINE Vf Load(const float* p) { return *reinterpret_cast<const Vf*>(p); }
 KVARN_INLINE void Store(float* p, Vf v) { *reinterpret_cast<Vf*>(p) = v; }
 KVARN_INLINE Vf Splat(float x) { return Vf{} + x; }
-KVARN_INLINE Vf Min(Vf a, Vf b) { return a < b ? a : b; }
-KVARN_INLINE Vf Max(Vf a, Vf b) { return a > b ? a : b; }
 KVARN_INLINE Vf Abs(Vf a) { return reinterpret_cast<Vf>(reinterpret_cast<Vi>(a) & 0x7FFFFFFF); }
 
 KVARN_INLINE float MinF(float a, float b) { return a < b ? a : b; }
@@ -27,14 +26,24 @@ KVARN_INLINE Vf Round(Vf x) { return (x + 12582912.0F) - 12582912.0F; }
 KVARN_INLINE float RoundF(float x) { return (x + 12582912.0F) - 12582912.0F; }
 
 KVARN_INLINE float SqrtF(float x) { return __builtin_sqrtf(x); }  // x >= 0
-KVARN_INLINE Vf Sqrt(Vf x) {
-  Vf r = x;
-  for (int i = 0; i < kWidth; ++i) r[i] = __builtin_sqrtf(x[i]);
-  return r;
-}
 
-// Integer part of a code: rounded, then clamped to [0, top]; clamping first keeps Round in range.
-KVARN_INLINE Vf RoundToCode(Vf x, float top) { return Round(Min(Max(x, Splat(0.0F)), Splat(top))); }
+// What compilers do not find by themselves: simd/vec_<level>-inl.h.
+KVARN_INLINE Vf Min(Vf a, Vf b);  // a < b ? a : b
+KVARN_INLINE Vf Max(Vf a, Vf b);  // a > b ? a : b
+KVARN_INLINE Vf Sqrt(Vf x);       // x >= 0
+// Lanes 0..255 as kWidth bytes. The first lane is the first byte: little-endian machines.
+KVARN_INLINE void StoreBytes(uint8_t* p, Vi v);
+// kWidth bytes as whole numbers.
+KVARN_INLINE Vf LoadBytes(const uint8_t* p);
+
+// x as a code: clamped to [0, top], a NaN to 0, then rounded half to even.
+KVARN_INLINE Vf RoundToCode(Vf x, float top);
+KVARN_INLINE Vf MaxPositive(Vf a, Vf b);  // the greater; neither is negative
+// now, or `positive` in the lanes where a == b and it is greater.
+KVARN_INLINE Vf MaxWhereEqual(Vf now, Vf a, Vf b, float positive);
+// a + b * sign, sign being 1 or -1: rounded once either way.
+KVARN_INLINE Vf AddSigned(Vf a, Vf b, Vf sign);
+KVARN_INLINE bool AnyLane(Vi mask);  // of lanes that are 0 or -1
 
 typedef int8_t Vb __attribute__((vector_size(kWidth), aligned(1)));
 KVARN_INLINE void Store(int8_t* p, Vi v) {
@@ -58,41 +67,4 @@ KVARN_INLINE float MaxLanes(Vf v) {
   v = Max(v, Exchange<kHalf>(v, std::make_integer_sequence<int, kWidth>()));
   if constexpr (kHalf > 1) return MaxLanes<kHalf / 2>(v);
   return v[0];
-}
-
-// A sum over channels: partial sums i mod 32 held in 32 / kWidth vectors, joined by halving.
-struct LaneSum {
-  Vf part[32 / kWidth];
-};
-KVARN_INLINE LaneSum ZeroLanes() { return LaneSum{}; }
-KVARN_INLINE float Join(const LaneSum& sum) {
-  float lane[32];
-  for (int i = 0; i < 32 / kWidth; ++i) Store(lane + i * kWidth, sum.part[i]);
-  for (int half = 16; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lane[i] = lane[i] + lane[i + half];
-  }
-  return lane[0];
-}
-
-// A sum over tokens: 8 partial sums, token index mod 8, joined by halving; one channel a lane.
-struct TokenSums {
-  Vf part[8];
-};
-KVARN_INLINE Vf Join(const TokenSums& sum) {
-  Vf p[8];
-  for (int i = 0; i < 8; ++i) p[i] = sum.part[i];
-  for (int half = 4; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) p[i] = p[i] + p[i + half];
-  }
-  return p[0];
-}
-
-// The same for one scalar a token.
-KVARN_INLINE float TokenSumF(const float* values, int n) {
-  float p[8] = {};
-  for (int g = 0; g < n; ++g) p[g & 7] = p[g & 7] + values[g];
-  for (int half = 4; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) p[i] = p[i] + p[i + half];
-  }
-  return p[0];
 }
