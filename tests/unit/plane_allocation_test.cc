@@ -26,12 +26,21 @@ void* Allocate(size_t bytes, size_t alignment) {
 }
 }  // namespace
 
-// The array and nothrow forms of the standard library call these.
+// The array forms of the standard library call these; its nothrow form does too, but not that of
+// the address sanitizer.
 void* operator new(size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return Allocate(bytes, alignof(std::max_align_t));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void* operator new(size_t bytes, std::align_val_t alignment) {
   return Allocate(bytes, static_cast<size_t>(alignment));
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
