@@ -7,11 +7,9 @@
 #include <benchmark/benchmark.h>
 
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "kvarn/kvarn.h"
@@ -114,24 +112,3 @@ BENCHMARK_CAPTURE(Attention, k8v8, 8, 8)->Args({64, 3, 8192, 1})->Args({128, 4, 
 BENCHMARK_CAPTURE(Attention, k3v3, 3, 3)->Args({64, 3, 8192, 1})->Args({128, 4, 8192, 1});
 
 }  // namespace
-
-int main(int argc, char** argv) {
-  // "--isa=avx2" is ours, the rest is the library's.
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word.rfind("--isa=", 0) != 0) continue;
-    if (kvarn_isa_force(word.c_str() + 6) != KVARN_OK) {
-      std::fprintf(stderr, "%s: not a level of this machine; known: scalar, avx2, avx512\n",
-                   argv[i]);
-      return 1;
-    }
-    for (int j = i; j + 1 < argc; ++j) argv[j] = argv[j + 1];
-    --argc;
-    break;
-  }
-  benchmark::AddCustomContext("isa", kvarn_isa_name());
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}

@@ -109,6 +109,7 @@ using kvarn::cuda::AppendParams;
 
 size_t kvarn_cuda_append_workspace_bytes(const kvarn_cuda_append* call) {
   if (call == nullptr || kvarn::cuda::CheckShape(*call) != KVARN_OK) return 0;
+  // More than the arrays: a legal call without rows must not answer 0.
   return kvarn::cuda::MakeWorkspace(kvarn::cuda::MakeParams(*call, nullptr)).bytes +
          kvarn::cuda::kAlign;
 }
