@@ -6,7 +6,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uin
 
 KEY, VALUE = 0, 1
 BALANCED = 0
-ORDER_CPU = 1
+ORDER_CPU, ORDER_CUDA = 1, 2
 FP16, BF16, FP32 = 0, 1, 2
 
 

@@ -20,22 +20,20 @@ class Preset:
     def name(self) -> str:
         return f"kvarn_k{self.key_bits}v{self.value_bits}_g{self.group}"
 
-    def key_format(self, head_dim: int) -> _abi.Format:
-        bits, group = self.key_bits, self.group
-        return _abi.Format(_abi.KEY, _abi.BALANCED, _abi.ORDER_CPU, bits, group, head_dim)
+    def key_format(self, head_dim: int, order: int = _abi.ORDER_CPU) -> _abi.Format:
+        return _abi.Format(_abi.KEY, _abi.BALANCED, order, self.key_bits, self.group, head_dim)
 
-    def value_format(self, head_dim: int) -> _abi.Format:
-        bits, group = self.value_bits, self.group
-        return _abi.Format(_abi.VALUE, _abi.BALANCED, _abi.ORDER_CPU, bits, group, head_dim)
+    def value_format(self, head_dim: int, order: int = _abi.ORDER_CPU) -> _abi.Format:
+        return _abi.Format(_abi.VALUE, _abi.BALANCED, order, self.value_bits, self.group, head_dim)
 
-    def key_bytes(self, head_dim: int) -> int:
+    def key_bytes(self, head_dim: int, order: int = _abi.ORDER_CPU) -> int:
         """Bytes of a K record, 0 if the head dim is not legal."""
-        return library().kvarn_record_bytes(ctypes.byref(self.key_format(head_dim)))
+        return library().kvarn_record_bytes(ctypes.byref(self.key_format(head_dim, order)))
 
-    def pair_bytes(self, head_dim: int) -> int:
+    def pair_bytes(self, head_dim: int, order: int = _abi.ORDER_CPU) -> int:
         """Bytes of a K record followed by a V record, 0 if the head dim is not legal."""
-        value = library().kvarn_record_bytes(ctypes.byref(self.value_format(head_dim)))
-        return self.key_bytes(head_dim) + value
+        value = library().kvarn_record_bytes(ctypes.byref(self.value_format(head_dim, order)))
+        return self.key_bytes(head_dim, order) + value
 
 
 PRESETS = tuple(

@@ -10,12 +10,16 @@ def register() -> None:
     """Entry point of the group `vllm.general_plugins`; may be called more than once."""
     from . import versions
 
-    problem = versions.problem()
-    if problem:  # vLLM goes on without our cache dtypes
-        versions.logger.error(problem)
-        return
-    from . import backends, dtype, selection
+    lane = versions.lane()
+    if lane is versions.Lane.NONE:  # vLLM goes on without our cache dtypes
+        versions.logger.error(versions.problem())
+    elif lane is versions.Lane.LEGACY:
+        from . import legacy
 
-    dtype.add_names()
-    backends.register()
-    selection.install()
+        legacy.install()
+    else:
+        from . import backends, dtype, selection
+
+        dtype.add_names()
+        backends.register()
+        selection.install(backends.CpuLane())

@@ -105,9 +105,17 @@ def _make(preset: Preset) -> type[KvarnBackend]:
 _CLASSES = {preset.name: _make(preset) for preset in PRESETS}
 
 
-def of(name: str) -> type[KvarnBackend]:
-    """The backend of a preset's name."""
-    return _CLASSES[BY_NAME[name].name]
+class CpuLane:
+    """What the choice of a backend needs to know about this lane."""
+
+    def of(self, name: str) -> type[KvarnBackend]:
+        """The backend of a preset's name."""
+        return _CLASSES[BY_NAME[name].name]
+
+    def platform_problem(self, platform) -> str | None:
+        if platform.is_cpu():
+            return None
+        return "with this vLLM kvarn's plug-in runs on CPU only; on CUDA use vLLM 0.25.1"
 
 
 def register() -> None:

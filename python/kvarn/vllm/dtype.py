@@ -36,10 +36,13 @@ def _replace_literal() -> None:
 
     old = cache.CacheDType
     new = Literal[(*get_args(old), *BY_NAME)]
-    for module in (cache, speculative, arg_utils, selector):  # those that read it as they run
+    drafts_have_one = hasattr(speculative, "CacheDType")  # not in 0.25
+    readers = (cache, arg_utils, selector, *((speculative,) if drafts_have_one else ()))
+    for module in readers:  # those that read it as they run
         module.CacheDType = new
     _retype(cache.CacheConfig, "cache_dtype", new)
-    _retype(speculative.SpeculativeConfig, "kv_cache_dtype", new | None)
+    if drafts_have_one:
+        _retype(speculative.SpeculativeConfig, "kv_cache_dtype", new | None)
     arg_utils.EngineArgs.__annotations__["kv_cache_dtype"] = new
     for made in (cache.CacheConfig, speculative.SpeculativeConfig, VllmConfig):
         rebuild_dataclass(made, force=True)

