@@ -57,8 +57,8 @@ class Decode(ctypes.Structure):
             " p:block_table i:block_table_stride p:exact_keys p:exact_values"
             " l:exact_key_row_stride l:exact_key_head_stride l:exact_value_row_stride"
             " l:exact_value_head_stride i:ring_rows p:lengths p:sealed_rows p:sink_rows p:ring_base"
-            " i:ring_base_stride p:query l:query_sequence_stride l:query_token_stride l:query_head_stride"
-            " p:out l:out_sequence_stride l:out_token_stride l:out_head_stride"
+            " i:ring_base_stride p:query l:query_sequence_stride l:query_token_stride"
+            " l:query_head_stride p:out l:out_sequence_stride l:out_token_stride l:out_head_stride"
             " f:scale f:softcap i:window f:max_bias p:sinks p:mask l:mask_sequence_stride"
             " l:mask_token_stride"
         ),
