@@ -85,7 +85,7 @@ class Engine:
             compilation_config={
                 "mode": 0,
                 "cudagraph_mode": "FULL_DECODE_ONLY",
-                "cudagraph_capture_sizes": [1, 2, 4, 8, *range(12, 33, 4), 64, 128, 192, 256],
+                "cudagraph_capture_sizes": sorted({1, 8, opts.batch, opts.burst, 32, 64, 128, 256}),
             },
         ).llm_engine
 
@@ -218,4 +218,5 @@ def main() -> None:
                 opts.json.write_text(json.dumps({"machine": machine, "caches": rows}, indent=1))
 
 
-main()
+if __name__ == "__main__":  # vLLM's engine process reads this file again
+    main()

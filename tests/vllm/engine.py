@@ -46,4 +46,5 @@ def _result(completion) -> dict:
     return {"tokens": list(completion.token_ids), "gaps": gaps}
 
 
-main()
+if __name__ == "__main__":  # vLLM's engine process reads this file again
+    main()

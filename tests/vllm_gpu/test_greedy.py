@@ -93,16 +93,15 @@ def found(tmp_path_factory) -> dict[str, dict]:
     processes = {}
     for name, (options, environment) in JOBS.items():
         job = {"engine": {**defaults, **options}, "rounds": rounds(), "tokens": N_TOKENS}
-        with (folder / f"{name}.log").open("w") as log:
+        (folder / f"{name}.job").write_text(json.dumps(job))
+        with (folder / f"{name}.job").open() as given, (folder / f"{name}.log").open("w") as log:
             processes[name] = subprocess.Popen(
                 [sys.executable, ENGINE, folder / f"{name}.json"],
-                stdin=subprocess.PIPE,
+                stdin=given,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
             )
-        processes[name].stdin.write(json.dumps(job).encode())
-        processes[name].stdin.close()
     results = {}
     for name, process in processes.items():
         try:
