@@ -189,11 +189,24 @@ def life(seed: int, drafts: int, n_blocks: int, n_requests: int = 30) -> dict:
     return host.seen
 
 
+def notices_blocks_that_are_freed_too_early() -> bool:
+    right = tail_manager.TailManager._first_kept
+    tail_manager.TailManager._first_kept = lambda self, n_tokens: right(self, n_tokens) + 1
+    try:
+        life(0, drafts=0, n_blocks=50)
+    except (AssertionError, IndexError):
+        return True
+    finally:
+        tail_manager.TailManager._first_kept = right
+    return False
+
+
 if __name__ == "__main__":
     init_none_hash(sha256)
+    assert notices_blocks_that_are_freed_too_early()
     total: dict[str, int] = {}
     for seed in range(6):
-        for name, count in life(seed, seed % 3 * 2, 40 + 10 * (seed % 2)).items():
+        for name, count in life(seed, seed % 3 * 2, 30 + 10 * (seed % 2)).items():
             total[name] = total.get(name, 0) + count
     print(total)
     for name in ("hits", "preempted", "rejected"):

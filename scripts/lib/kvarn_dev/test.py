@@ -52,7 +52,8 @@ def vllm_tests() -> None:
     """Tests that run the Python package inside stock vLLM."""
     vllm.get()
     vllm.get_model()
-    pytest("tests/vllm")
+    for folder in ("tests/vllm", "tests/vllm_legacy", "tests/vllm_gpu"):
+        pytest(folder)
 
 
 def main() -> int:

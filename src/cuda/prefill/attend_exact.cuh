@@ -27,7 +27,8 @@ __device__ __forceinline__ ExactRows RowsOf(const PrefillParams& p, const QueryB
               head * (kKey ? call.exact_key_head_stride : call.exact_value_head_stride),
           chunk_stride, kKey ? call.exact_key_row_stride : call.exact_value_row_stride};
 }
-// Kept row of the first position of a tile: in the sink or the ring; any if the tile is in the chunk.
+// Kept row of the first position of a tile: in the sink or the ring; any if the tile is in the
+// chunk.
 template <typename Shape>
 __device__ __forceinline__ int KeptRowOfTile(const PrefillParams& p, const QueryBlock& block,
                                              int tile) {
@@ -36,8 +37,8 @@ __device__ __forceinline__ int KeptRowOfTile(const PrefillParams& p, const Query
   return first < block.start ? RingRowOfTile(p.call.attention, block.sequence, tile) : 0;
 }
 
-// Rows of a stage, all of one tile; zeros behind the last row that any query sees (a weight of 0 times whatever
-// lies there must be 0).
+// Rows of a stage, all of one tile; zeros behind the last row that any query sees (a weight of 0
+// times whatever lies there must be 0).
 template <typename Shape, bool kKey>
 __device__ __forceinline__ void CopyRows(const PrefillParams& p, const QueryBlock& block, int first,
                                          unsigned char* to) {
