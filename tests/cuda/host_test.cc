@@ -153,6 +153,23 @@ TEST(AppendCall, WrongCallsAreAnswered) {
   EXPECT_EQ(with([](auto& c) { c.key_format.head_dim = 320; }), KVARN_ERROR_UNSUPPORTED);
 }
 
+TEST(AppendCall, EveryChunkOfARingHasAnEntry) {
+  alignas(256) static unsigned char somewhere[256];  // no rows: nothing is read
+  kvarn_cuda_append call = {};
+  call.key_format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CUDA, 4, 128, 128};
+  call.value_format = {KVARN_VALUE, KVARN_BALANCED, KVARN_ORDER_CUDA, 2, 128, 128};
+  call.n_sequences = call.n_heads = call.n_kv_heads = 1;
+  call.ring_rows = 384;
+  const auto* numbers = reinterpret_cast<const int32_t*>(somewhere);
+  call.row_begin = call.lengths = call.block_table = call.ring_base = numbers;
+  call.new_keys = call.new_values = somewhere;
+  call.key_records = call.value_records = call.exact_keys = call.exact_values = somewhere;
+  call.ring_base_stride = 3;
+  EXPECT_EQ(kvarn_cuda_append_run(&call, somewhere, nullptr), KVARN_OK);
+  call.ring_base_stride = 2;
+  EXPECT_EQ(kvarn_cuda_append_run(&call, somewhere, nullptr), KVARN_ERROR_ARGUMENT);
+}
+
 TEST(EncodeCall, WrongCallsAreAnswered) {
   kvarn_format format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 128};
   EXPECT_EQ(kvarn_cuda_encode(nullptr, KVARN_FP16, nullptr, 0, nullptr, nullptr),

