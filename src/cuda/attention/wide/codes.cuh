@@ -19,15 +19,14 @@ class WarpCodes {
     return CodeScale<kBits, false>(tile % kChunk, r);
   }
 
-  //   steps  depth steps of the record
-  __device__ __forceinline__ WarpCodes(const unsigned char* codes, int steps, int step, int warp,
-                                       int lane) {
+  //   steps  depth steps of the record; `step` is a constant after unrolling
+  __device__ __forceinline__ void Load(const unsigned char* codes, int steps, int step,
+                                       unsigned warp, int lane) {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      const int pair = step * kTiles + kMine * warp + c * kChunk;
-      const int half = pair / kSpan;
-      const int place = pair % kSpan;  // of the chunk in the half; 0 where chunks are whole halves
-      const uint2 words = Half(codes, half, lane);
+      const unsigned tile = kMine * warp + c * kChunk;
+      const unsigned place = tile % kSpan;  // in the half; 0 where chunks are whole halves
+      const uint2 words = Half(codes, step * kHalves, kHalves % 2 == 0 ? tile / kSpan : 0, lane);
       low_[c][0] = words.x;
       low_[c][1] = words.y;
       if constexpr (kChunk < kSpan) {
@@ -35,9 +34,10 @@ class WarpCodes {
         low_[c][1] >>= 2 * kPlaneBits * place;
       }
       if constexpr (kBits == 3) {
-        const int units = (steps * kTiles + 7) / 8;
-        const uint2 bits = Half(codes + 512 * units, pair / 16 * 2 + half % 2, lane);
-        const int shift = pair % 16 / 8 * 8 + 2 * (2 * place % 4) + 2 * place / 4;
+        const unsigned pair = step * kTiles + tile;
+        const unsigned char* high_plane = codes + (steps * kTiles + 7) / 8 * 512;
+        const uint2 bits = Half(high_plane, 0, pair / 16 * 2 + pair / 4 % 2, lane);
+        const unsigned shift = pair % 16 / 8 * 8 + 2 * (2 * place % 4) + 2 * place / 4;
         high_[c][0] = bits.x >> shift;
         high_[c][1] = bits.y >> shift;
       }
@@ -60,8 +60,15 @@ class WarpCodes {
   static constexpr int kChunks = kMine / kChunk;
   static_assert(kMine % kChunk == 0 && kSpan % kChunk == 0);
 
-  __device__ __forceinline__ static uint2 Half(const unsigned char* plane, int half, int lane) {
-    return *reinterpret_cast<const uint2*>(plane + (half / 2 * 32 + lane) * 16 + half % 2 * 8);
+  // Halves of a step. Where they are even in number, those of all steps lie alike in their units.
+  static constexpr int kHalves = kTiles / kSpan;
+  static_assert(kTiles % kSpan == 0 && (kHalves % 2 == 0 || kHalves == 1));
+
+  // Half `first + more`; only one of them is odd.
+  __device__ __forceinline__ static uint2 Half(const unsigned char* plane, int first, unsigned more,
+                                               int lane) {
+    const unsigned char* own = plane + more / 2 * 512 + more % 2 * 8 + 16 * lane;
+    return *reinterpret_cast<const uint2*>(own + first / 2 * 512 + first % 2 * 8);
   }
   // As CodePair, of pair `in` of a chunk.
   __device__ __forceinline__ uint32_t Pair(int c, int in, int kh, int r) const {

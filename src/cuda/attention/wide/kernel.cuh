@@ -35,12 +35,6 @@ __device__ __forceinline__ void AttendRecordsWide(const DecodeParams& p, unsigne
   bool fresh = true;  // first record of a piece: its s is read from memory while it is copied
   while (!stream->Done()) {
     const int piece = stream->at().piece();
-    const int sequence = stream->at().sequence();
-    const int kv_head = stream->at().kv_head();
-    const int position = stream->at().first_position() + stream->at().unit() * Shape::kGroup;
-    const unsigned char* balance_from =
-        fresh ? stream->Key() + Shape::kKey.balance : key + Shape::kKey.balance;
-    stream->Next();
     if (fresh) {
       state.Reset();
       const int row = kWarpSize * warp + lane;
@@ -49,7 +43,7 @@ __device__ __forceinline__ void AttendRecordsWide(const DecodeParams& p, unsigne
         const int length = PieceOfShare(p, p.shares[blockIdx.x], piece).length;
         ColumnRules<1> rule = {};
         rule.cap = p.call.softcap * kLog2E;
-        SetRules(p, sequence, length, kv_head, row, 0, &rule);
+        SetRules(p, stream->at().sequence(), length, stream->at().kv_head(), row, 0, &rule);
         rules[row] = rule;
       }
     } else {
@@ -66,10 +60,11 @@ __device__ __forceinline__ void AttendRecordsWide(const DecodeParams& p, unsigne
     if (!__all_sync(0xFFFFFFFFU, same)) {
 #pragma unroll 1
       for (int n = warp; n < Shape::kColumnTiles; n += kGroupWarps) {
+        const unsigned char* from = (fresh ? stream->Key() : key) + Shape::kKey.balance;
         float unit[2];
-        RotateQueries<Tile>(p, sequence, kv_head, 8 * n,
-                            reinterpret_cast<const uint32_t*>(balance_from), queries(n), inverse,
-                            lane, balance, unit);
+        RotateQueries<Tile>(p, stream->at().sequence(), stream->at().kv_head(), 8 * n,
+                            reinterpret_cast<const uint32_t*>(from), queries(n), inverse, lane,
+                            balance, unit);
         if (lane < 4) {
           *reinterpret_cast<float2*>(columns->unit + 8 * n + 2 * lane) =
               make_float2(unit[0], unit[1]);
@@ -85,17 +80,20 @@ __device__ __forceinline__ void AttendRecordsWide(const DecodeParams& p, unsigne
     SyncWorker<kGroupWarps>();
     WideScores<Shape> score;
     ScoreWide<Shape>(key, folded, *columns, warp, lane, score);
+    const int position =
+        kGeneral ? stream->at().first_position() + stream->at().unit() * Shape::kGroup : 0;
+    stream->Next();  // its block number comes while weights are computed
     const unsigned char* value = memory + Shape::kValueAt + buffer * Shape::kValueBuffer;
     copy.WaitValue(buffer);
     WeighWide<Shape, kGeneral>(value, rules, position, fresh, warp, lane, weights, score, columns,
                                &state);
     // All have read the key, and the value before this one.
     const bool more = !stream->Done();
-    if (more && copy.Issues()) {
+    AccumulateWide<Shape>(value, weights, *columns, warp, lane, &state, [&] {
+      if (!more || !copy.Issues()) return;
       copy.IssueKey(stream->Key());
       copy.IssueValue(stream->Value(), buffer ^ 1);
-    }
-    AccumulateWide<Shape>(value, weights, *columns, warp, lane, &state);
+    });
     buffer ^= 1;
     fresh = !more || stream->at().piece() != piece;
     if (fresh) StoreWide<Shape>(p, piece, warp, lane, columns, state);
@@ -107,10 +105,11 @@ __global__ void __maxnreg__(Shape::kRegisters)
     WideDecodeKernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(1024) unsigned char shared[];
   asm volatile("griddepcontrol.launch_dependents;");
-  const int thread = ThreadOfWorker<kGroupWarps>();
-  const int warp = thread / kWarpSize;
-  const int lane = thread % kWarpSize;
-  unsigned char* memory = shared + WorkerIndex<kGroupWarps>() * Shape::kWorkerBytes;
+  const int lane = ThreadOfWorker<1>();
+  // From one lane, so that the compiler knows them to be the same in all.
+  const int warp = __shfl_sync(0xFFFFFFFFU, WorkerIndex<1>(), 0) % kGroupWarps;
+  const int worker = __shfl_sync(0xFFFFFFFFU, WorkerIndex<kGroupWarps>(), 0);
+  unsigned char* memory = shared + worker * Shape::kWorkerBytes;
   RecordStream<Shape> stream(p, memory);
 #pragma unroll 1
   for (int n = warp; n < Shape::kColumnTiles; n += kGroupWarps) {

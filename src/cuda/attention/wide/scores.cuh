@@ -6,9 +6,7 @@
 #pragma once
 
 #include "cuda/attention/query.cuh"
-#include "cuda/attention/wide/codes.cuh"
-#include "cuda/attention/wide/shape.h"
-#include "cuda/common/wgmma.cuh"
+#include "cuda/attention/wide/products.cuh"
 
 namespace kvarn::cuda {
 
@@ -25,27 +23,35 @@ __device__ __forceinline__ void FoldQueries(const unsigned char* record, const u
   constexpr int kPart = Shape::kKeyDim / 4;
   const int g = lane / 4;
   const int j = lane % 4;
+  constexpr int kSteps = Shape::kKeyDim / 16;
   uint32_t a[kPart / 2];
   uint32_t z[kPart / 2];
+  uint2 q[kSteps];
   LoadWords<kPart / 2, 16>(record + Shape::kKey.scale + 2 * kPart * j, a);
   LoadWords<kPart / 2, 16>(record + Shape::kKey.zero + 2 * kPart * j, z);
-  const uint32_t ones[4] = {0x3C003C00U, 0x3C003C00U, 0x3C003C00U, 0x3C003C00U};
-  float sum[4] = {};
-  float zero[4] = {};
 #pragma unroll
-  for (int s = 0; s < Shape::kKeyDim / 16; ++s) {
-    const uint2 q = queries[s * kWarpSize + lane];
-    const uint32_t low = MultiplyHalf2(q.x, AsHalf2(a[2 * s]));
-    const uint32_t high = MultiplyHalf2(q.y, AsHalf2(a[2 * s + 1]));
-    MultiplyHalf(sum, ones, low, high, sum);
+  for (int s = 0; s < kSteps; ++s) q[s] = queries[s * kWarpSize + lane];
+  const uint32_t ones[4] = {0x3C003C00U, 0x3C003C00U, 0x3C003C00U, 0x3C003C00U};
+  float sum[2][4] = {};  // of even and odd steps: chains of half the length
+  float zero[2][4] = {};
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
     const uint32_t rows[4] = {z[2 * s], z[2 * s], z[2 * s + 1], z[2 * s + 1]};
-    MultiplyHalf(zero, rows, q.x, q.y, zero);
-    StoreShared(folded + PanelOffset(Shape::kQueryRows, 8 * n + g, 2 * s) + 4 * j, low);
-    StoreShared(folded + PanelOffset(Shape::kQueryRows, 8 * n + g, 2 * s + 1) + 4 * j, high);
+    MultiplyHalf(zero[s % 2], rows, q[s].x, q[s].y, zero[s % 2]);
+    q[s].x = MultiplyHalf2(q[s].x, AsHalf2(a[2 * s]));
+    q[s].y = MultiplyHalf2(q[s].y, AsHalf2(a[2 * s + 1]));
+    MultiplyHalf(sum[s % 2], ones, q[s].x, q[s].y, sum[s % 2]);
+  }
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    StoreShared(folded + PanelOffset(Shape::kQueryRows, 8 * n + g, 2 * s) + 4 * j, q[s].x);
+    StoreShared(folded + PanelOffset(Shape::kQueryRows, 8 * n + g, 2 * s + 1) + 4 * j, q[s].y);
   }
   if (g != 0) return;
-  *reinterpret_cast<float2*>(columns->begin + 8 * n + 2 * j) = make_float2(sum[0], sum[1]);
-  *reinterpret_cast<float2*>(columns->offset + 8 * n + 2 * j) = make_float2(zero[0], zero[1]);
+  *reinterpret_cast<float2*>(columns->begin + 8 * n + 2 * j) =
+      make_float2(sum[0][0] + sum[1][0], sum[0][1] + sum[1][1]);
+  *reinterpret_cast<float2*>(columns->offset + 8 * n + 2 * j) =
+      make_float2(zero[0][0] + zero[1][0], zero[0][1] + zero[1][1]);
 }
 
 // Scores times the token's scale; Cz and the unit of the row are left out.
@@ -55,7 +61,6 @@ __device__ __forceinline__ void ScoreWide(const unsigned char* record, uint32_t 
                                           WideScores<Shape>& score) {
   constexpr int kSteps = Shape::kKeyDim / 16;
   constexpr int kTiles = Shape::kGroup / 16;
-  constexpr int kAtOnce = 2;  // steps whose operands are in registers together
   constexpr float kHalf = static_cast<float>((1 << Shape::kKeyBits) - 1) * 0.5F;
   using Codes = WarpCodes<Shape::kKeyBits, kTiles>;
 #pragma unroll
@@ -69,30 +74,8 @@ __device__ __forceinline__ void ScoreWide(const unsigned char* record, uint32_t 
       }
     }
   }
-#pragma unroll
-  for (int first = 0; first < kSteps; first += kAtOnce) {
-    uint32_t a[kAtOnce][Shape::kKeyParts][4];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const Codes codes(record + Shape::kKey.codes, kSteps, first + i, warp, lane);
-#pragma unroll
-      for (int part = 0; part < Shape::kKeyParts; ++part) codes.Operand(part, a[i][part]);
-    }
-    BeginProducts();
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int s = first + i;
-      const uint64_t b =
-          Describe(folded + PanelBytes(Shape::kQueryRows) * (s / 4) + 32 * (s % 4), 16);
-#pragma unroll
-      for (int part = 0; part < Shape::kKeyParts; ++part) {
-        MultiplyRegisters<Shape::kQueryRows, false, false>(score[part], a[i][part], b);
-      }
-    }
-    CommitProducts();
-    WaitProducts<1>();
-  }
-  WaitProducts<0>();
+  MultiplyCodes<Codes, kSteps, Shape::kKeyParts>(record + Shape::kKey.codes, folded, warp, lane,
+                                                 score, [] {});
   const unsigned char* t =
       record + Shape::kKey.other + 4 * kTiles * (lane / 4) + 4 * Shape::kKeyParts * warp;
 #pragma unroll

@@ -4,6 +4,8 @@
 // warpgroup) work on one record, so that its codes are unpacked once for all rows.
 #pragma once
 
+#include <vector_types.h>
+
 #include "cuda/attention/shape.h"
 #include "cuda/common/panels.h"
 
@@ -53,7 +55,7 @@ struct WideShape {
   static constexpr size_t kWorkerBytes = AlignUp(kBarrierAt + 64, 1024);
 
   static constexpr int kFits = static_cast<int>(kSharedLimit / kWorkerBytes);
-  static constexpr int kMost = kColumnTiles > 4 || kValueParts > 2 ? 2 : 2;  // by registers
+  static constexpr int kMost = kColumnTiles > 4 || kValueParts > 2 ? 2 : 3;  // by registers
   static constexpr int kWarps = kFits < kMost ? kFits : kMost;               // workers of a CTA
   static_assert(kWarps >= 1);
   static constexpr int kThreads = kWarps * kWorkerWarps * kWarpSize;
@@ -64,11 +66,12 @@ struct WideShape {
 // What the threads of a warpgroup share about query rows.
 template <typename Shape>
 struct WideColumns {
-  float begin[Shape::kQueryRows];              // sum of the folded query: X0 but for a factor
-  float offset[Shape::kQueryRows];             // Cz
-  float unit[Shape::kQueryRows];               // log2 of the softmax weight for a unit of product
-  float top[Shape::kQueryRows];                // the running maximum, log2
-  float part[kGroupWarps][Shape::kQueryRows];  // sums or maxima of each warp
+  float begin[Shape::kQueryRows];   // sum of the folded query: X0 but for a factor
+  float offset[Shape::kQueryRows];  // Cz
+  float unit[Shape::kQueryRows];    // log2 of the softmax weight for a unit of product
+  float top[Shape::kQueryRows];     // the running maximum, log2
+  // By pairs of rows, as a thread has them: sums or maxima of each warp.
+  float2 part[Shape::kQueryRows / 2][kGroupWarps];
 };
 
 }  // namespace kvarn::cuda

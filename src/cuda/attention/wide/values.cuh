@@ -8,25 +8,25 @@
 
 namespace kvarn::cuda {
 
-// Adds to the output, in units of 1 / Scale.
-template <typename Shape>
+// Adds to the output, in units of 1 / Scale. `meanwhile` is called while the products run.
+template <typename Shape, typename Meanwhile>
 __device__ __forceinline__ void AccumulateWide(const unsigned char* record, uint32_t weights,
                                                const WideColumns<Shape>& columns, int warp,
-                                               int lane, WideState<Shape>* state) {
+                                               int lane, WideState<Shape>* state,
+                                               const Meanwhile& meanwhile) {
   constexpr int kSteps = Shape::kGroup / 16;
   constexpr int kTiles = Shape::kValueDim / 16;
-  constexpr int kAtOnce = 2;
   using Codes = WarpCodes<Shape::kValueBits, kTiles>;
   float product[Shape::kValueParts][Shape::kColumnTiles][4];
 #pragma unroll
   for (int n = 0; n < Shape::kColumnTiles; ++n) {
+    float2 of_warp[kGroupWarps];
+    LoadParts(columns, 4 * n + lane % 4, of_warp);
     float2 zero = make_float2(0.0F, 0.0F);  // Pz
 #pragma unroll
     for (int w = 0; w < kGroupWarps; ++w) {
-      const float2 part =
-          *reinterpret_cast<const float2*>(columns.part[w] + 8 * n + 2 * (lane % 4));
-      zero.x += part.x;
-      zero.y += part.y;
+      zero.x += of_warp[w].x;
+      zero.y += of_warp[w].y;
     }
 #pragma unroll
     for (int part = 0; part < Shape::kValueParts; ++part) {
@@ -36,30 +36,8 @@ __device__ __forceinline__ void AccumulateWide(const unsigned char* record, uint
       }
     }
   }
-#pragma unroll
-  for (int first = 0; first < kSteps; first += kAtOnce) {
-    uint32_t a[kAtOnce][Shape::kValueParts][4];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const Codes codes(record + Shape::kValue.codes, kSteps, first + i, warp, lane);
-#pragma unroll
-      for (int part = 0; part < Shape::kValueParts; ++part) codes.Operand(part, a[i][part]);
-    }
-    BeginProducts();
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int s = first + i;
-      const uint64_t b =
-          Describe(weights + PanelBytes(Shape::kQueryRows) * (s / 4) + 32 * (s % 4), 16);
-#pragma unroll
-      for (int part = 0; part < Shape::kValueParts; ++part) {
-        MultiplyRegisters<Shape::kQueryRows, false, false>(product[part], a[i][part], b);
-      }
-    }
-    CommitProducts();
-    WaitProducts<1>();
-  }
-  WaitProducts<0>();
+  MultiplyCodes<Codes, kSteps, Shape::kValueParts>(record + Shape::kValue.codes, weights, warp,
+                                                   lane, product, meanwhile);
   const unsigned char* c =
       record + Shape::kValue.other + 4 * kTiles * (lane / 4) + 4 * Shape::kValueParts * warp;
 #pragma unroll
@@ -93,7 +71,7 @@ __device__ __forceinline__ void StoreWide(const DecodeParams& p, int piece, int 
       float sum = state.sum[n][c];
 #pragma unroll
       for (int mask = 4; mask < 32; mask *= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, mask);
-      if (lane / 4 == 0) columns->part[warp][row] = sum;
+      if (lane / 4 == 0) (&columns->part[row / 2][warp].x)[c] = sum;
       if (row >= p.query_rows) continue;
       float* out = p.partial_outs + (slot * p.partial_rows + row) * Shape::kValueDim + channel;
 #pragma unroll
@@ -109,7 +87,7 @@ __device__ __forceinline__ void StoreWide(const DecodeParams& p, int piece, int 
   if (row < p.query_rows) {
     float sum = 0.0F;
 #pragma unroll
-    for (int w = 0; w < kGroupWarps; ++w) sum += columns->part[w][row];
+    for (int w = 0; w < kGroupWarps; ++w) sum += (&columns->part[row / 2][w].x)[row % 2];
     p.partial_sums[slot * p.partial_rows + row] = make_float2(columns->top[row], sum);
   }
   SyncWorker<kGroupWarps>();

@@ -41,6 +41,18 @@ __device__ __forceinline__ bool AnyOfWorker(bool mine) {
   return any != 0;
 }
 
+// What the warps have left for a pair of rows.
+template <typename Shape>
+__device__ __forceinline__ void LoadParts(const WideColumns<Shape>& columns, int pair,
+                                          float2 (&part)[kGroupWarps]) {
+#pragma unroll
+  for (int w = 0; w < kGroupWarps; w += 2) {
+    const float4 two = *reinterpret_cast<const float4*>(columns.part[pair] + w);
+    part[w] = make_float2(two.x, two.y);
+    part[w + 1] = make_float2(two.z, two.w);
+  }
+}
+
 // Raises the maximum of every row to that of these scores.
 template <typename Shape, bool kGeneral>
 __device__ __forceinline__ void MoveTopWide(const WideScores<Shape>& score, int warp, int lane,
@@ -49,6 +61,7 @@ __device__ __forceinline__ void MoveTopWide(const WideScores<Shape>& score, int 
   const int column = 2 * (lane % 4);
 #pragma unroll
   for (int n = 0; n < Shape::kColumnTiles; ++n) {
+    float2 most;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       float top = kLowest;
@@ -63,28 +76,31 @@ __device__ __forceinline__ void MoveTopWide(const WideScores<Shape>& score, int 
       for (int mask = 4; mask < 32; mask *= 2) {
         top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, mask));
       }
-      if (lane / 4 == 0) columns->part[warp][8 * n + column + c] = top;
+      (c == 0 ? most.x : most.y) = top;
     }
+    if (lane / 4 == 0) columns->part[4 * n + lane % 4][warp] = most;
   }
   SyncWorker<kGroupWarps>();
   float moved[Shape::kColumnTiles][2];
 #pragma unroll
   for (int n = 0; n < Shape::kColumnTiles; ++n) {
+    float2 part[kGroupWarps];
+    LoadParts(*columns, 4 * n + lane % 4, part);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const int row = 8 * n + column + c;
-      float top = columns->part[0][row];
+      float top = kLowest;
 #pragma unroll
-      for (int w = 1; w < kGroupWarps; ++w) top = fmaxf(top, columns->part[w][row]);
+      for (int w = 0; w < kGroupWarps; ++w) top = fmaxf(top, c == 0 ? part[w].x : part[w].y);
       if constexpr (!kGeneral) top = (top + columns->offset[row]) * columns->unit[row];
       const float before = columns->top[row];
       moved[n][c] = fmaxf(top, before);
       const float by = Exp2(before - moved[n][c]);
       state->sum[n][c] *= by;
 #pragma unroll
-      for (int part = 0; part < Shape::kValueParts; ++part) {
-        state->out[part][n][c] *= by;
-        state->out[part][n][c + 2] *= by;
+      for (int i = 0; i < Shape::kValueParts; ++i) {
+        state->out[i][n][c] *= by;
+        state->out[i][n][c + 2] *= by;
       }
     }
   }
@@ -155,6 +171,7 @@ __device__ __forceinline__ void WeighWide(const unsigned char* value_record,
   for (;;) {
     if (move) MoveTopWide<Shape, kGeneral>(score, warp, lane, columns, state);
     bool fits = true;
+    uint32_t p[Shape::kColumnTiles][Shape::kKeyParts][2];
 #pragma unroll
     for (int n = 0; n < Shape::kColumnTiles; ++n) {
       const int row = 8 * n + 2 * j;
@@ -166,11 +183,9 @@ __device__ __forceinline__ void WeighWide(const unsigned char* value_record,
         const float2 offset = *reinterpret_cast<const float2*>(columns->offset + row);
         shift = make_float2(fmaf(offset.x, unit.x, shift.x), fmaf(offset.y, unit.y, shift.y));
       }
-      float zeros[4] = {};
       sum[n][0] = sum[n][1] = 0.0F;
 #pragma unroll
       for (int part = 0; part < Shape::kKeyParts; ++part) {
-        uint32_t p[2];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const float of = kGeneral ? 1.0F : Codes::Scale(part, r);
@@ -178,18 +193,37 @@ __device__ __forceinline__ void WeighWide(const unsigned char* value_record,
           const float high = Exp2(fmaf(score[part][n][2 * r + 1], unit.y * of, shift.y));
           sum[n][0] += low;
           sum[n][1] += high;
-          p[r] = Transpose8x8(PackHalf(low, high));
-          const int chunk = 2 * (Shape::kKeyParts * warp + part) + r;
-          StoreShared(weights + PanelOffset(Shape::kQueryRows, 8 * n + g, chunk) + 4 * j,
-                      MultiplyHalf2(p[r], AsHalf2(scale[part][r])));
+          p[n][part][r] = PackHalf(low, high);
         }
-        const uint32_t rows[4] = {zero[part][0], zero[part][0], zero[part][1], zero[part][1]};
-        MultiplyHalf(zeros, rows, p[0], p[1], zeros);
-      }
-      if (g == 0) {
-        *reinterpret_cast<float2*>(columns->part[warp] + row) = make_float2(zeros[0], zeros[1]);
       }
       fits = fits && sum[n][0] <= kHeadRoom && sum[n][1] <= kHeadRoom;
+    }
+    float zeros[Shape::kColumnTiles][4] = {};
+#pragma unroll
+    for (int n = 0; n < Shape::kColumnTiles; ++n) {
+#pragma unroll
+      for (int part = 0; part < Shape::kKeyParts; ++part) {
+        uint32_t(&pair)[2] = p[n][part];
+        pair[0] = Transpose8x8(pair[0]);
+        pair[1] = Transpose8x8(pair[1]);
+        const uint32_t rows[4] = {zero[part][0], zero[part][0], zero[part][1], zero[part][1]};
+        MultiplyHalf(zeros[n], rows, pair[0], pair[1], zeros[n]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < Shape::kColumnTiles; ++n) {
+#pragma unroll
+      for (int part = 0; part < Shape::kKeyParts; ++part) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int chunk = 2 * (Shape::kKeyParts * warp + part) + r;
+          StoreShared(weights + PanelOffset(Shape::kQueryRows, 8 * n + g, chunk) + 4 * j,
+                      MultiplyHalf2(p[n][part][r], AsHalf2(scale[part][r])));
+        }
+      }
+      if (g == 0) {
+        columns->part[4 * n + j][warp] = make_float2(zeros[n][0], zeros[n][1]);
+      }
     }
     FenceForMatrices();
     const bool outgrown = AnyOfWorker<kGroupWarps>(!fits);
