@@ -17,8 +17,8 @@ template <typename Codes, int kSteps, int kParts, int kColumnTiles, typename Mea
 __device__ __forceinline__ void MultiplyCodes(const unsigned char* codes, uint32_t matrix, int warp,
                                               int lane, float (&sum)[kParts][kColumnTiles][4],
                                               const Meanwhile& meanwhile) {
-  constexpr int kAhead = 4;   // steps whose words are in registers
-  constexpr int kAtOnce = 2;  // steps whose operands are in registers, twice
+  constexpr int kAhead = kSteps % 8 == 0 ? 8 : 4;  // steps whose words are in registers
+  constexpr int kAtOnce = 2;                       // steps whose operands are in registers, twice
   static_assert(kSteps % kAhead == 0);
   constexpr int kRows = kRowsPerColumnTile * kColumnTiles;
   const uint64_t base = Describe(matrix, 16);
