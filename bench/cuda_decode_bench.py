@@ -57,7 +57,7 @@ class Decode(ctypes.Structure):
             " p:block_table i:block_table_stride p:exact_keys p:exact_values"
             " l:exact_key_row_stride l:exact_key_head_stride l:exact_value_row_stride"
             " l:exact_value_head_stride i:ring_rows p:lengths p:sealed_rows p:sink_rows p:ring_base"
-            " p:query l:query_sequence_stride l:query_token_stride l:query_head_stride"
+            " i:ring_base_stride p:query l:query_sequence_stride l:query_token_stride l:query_head_stride"
             " p:out l:out_sequence_stride l:out_token_stride l:out_head_stride"
             " f:scale f:softcap i:window f:max_bias p:sinks p:mask l:mask_sequence_stride"
             " l:mask_token_stride"
@@ -167,7 +167,10 @@ class Cache:
         call.exact_key_row_stride = call.exact_value_row_stride = 2 * dim * kv
         call.ring_rows = RING
         call.lengths, call.sealed_rows = device([length] * n), device([sealed] * n)
-        call.ring_base = device([i * (RING + GROUP) for i in range(n)])
+        call.ring_base_stride = RING // GROUP
+        call.ring_base = device(
+            [i * (RING + GROUP) + c for i in range(n) for c in range(0, RING, GROUP)]
+        )
         call.sink_rows = device([i * (RING + GROUP) + RING for i in range(n)])
         call.query, call.out = query.data_ptr(), out.data_ptr()
         call.query_head_stride = call.out_head_stride = 2 * dim

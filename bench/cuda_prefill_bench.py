@@ -88,7 +88,8 @@ class Call:
         call.exact_key_row_stride = call.exact_value_row_stride = 2 * dim * kv
         call.ring_rows = RING
         call.lengths, call.sealed_rows = device([context + chunk]), device([context])
-        call.ring_base, call.sink_rows = device([0]), device([RING])
+        call.ring_base, call.ring_base_stride = device(range(0, RING, GROUP)), RING // GROUP
+        call.sink_rows = device([RING])
         call.query, call.out = (rows(chunk, heads, dim) for _ in range(2))
         call.query_head_stride = call.out_head_stride = 2 * dim
         call.query_token_stride = call.out_token_stride = 2 * dim * heads

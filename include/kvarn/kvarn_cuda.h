@@ -43,7 +43,8 @@ KVARN_API kvarn_status kvarn_cuda_encode(const kvarn_format* format, kvarn_dtype
 // The rows of a sequence lie in three places, by position:
 //   * tile 0 as exact 16-bit rows (the sink), if sink_rows[i] >= 0 and sealed_rows[i] covers it;
 //   * the other full tiles below sealed_rows[i] as records of order CUDA, found by block_table;
-//   * the rest as exact rows in a ring: position x in row ring_base[i] + x % ring_rows.
+//   * the rest as exact rows in a ring of ring_rows / group chunks of `group` neighbouring rows:
+//     position x in row ring_base[i][x / group % (ring_rows / group)] + x % group.
 // Query head h reads KV head h / (n_heads / n_kv_heads). Strides are bytes. Query token t of the T
 // = n_tokens of a sequence sees positions up to lengths[i] - T + t.
 typedef struct kvarn_cuda_decode {
@@ -71,13 +72,15 @@ typedef struct kvarn_cuda_decode {
   const void* exact_values;
   int64_t exact_key_row_stride, exact_key_head_stride;
   int64_t exact_value_row_stride, exact_value_head_stride;
-  int32_t ring_rows;  // a multiple of 16, and no less than the rows that are not sealed
+  int32_t ring_rows;  // a multiple of the group, and no less than the rows that are not sealed
 
   const int32_t* lengths;      // device [n_sequences] rows, those of the query tokens included
   const int32_t* sealed_rows;  // device [n_sequences]; only whole tiles below
                                // lengths[i] - n_tokens count
   const int32_t* sink_rows;    // device [n_sequences] exact row of position 0, or -1; null: none
-  const int32_t* ring_base;    // device [n_sequences]
+  const int32_t* ring_base;    // device [n_sequences][ring_base_stride], by chunk; an entry is read
+                               // only if its chunk holds rows
+  int32_t ring_base_stride;
 
   const void* query;  // device [n_sequences][n_tokens][n_heads][Dk], strides multiples of 8
   int64_t query_sequence_stride, query_token_stride, query_head_stride;
@@ -215,7 +218,8 @@ typedef struct kvarn_cuda_append {
   int64_t exact_key_row_stride, exact_key_head_stride;
   int64_t exact_value_row_stride, exact_value_head_stride;
   int32_t ring_rows;
-  const int32_t* ring_base;  // device [n_sequences]
+  const int32_t* ring_base;  // device [n_sequences][ring_base_stride], by chunk
+  int32_t ring_base_stride;
   const int32_t* sink_rows;  // device [n_sequences] exact row of position 0, or -1; null: none
   // Query statistics of the first tiles: fp16 [n_kv_heads][Dk] for each ring row, needed while a
   // sequence is shorter than (balance_tile + 1) * group + tail_rows; null if query is.

@@ -84,7 +84,7 @@ void CompareRows(const AppendShape& shape, const HostSequence& rows, int longest
   };
   for (int head = 0; head < shape.n_kv_heads; ++head) {
     for (int x = first_tile * shape.Group(); x < length; ++x) {
-      found->ring += differs(cache.RingBase(sequence) + x % shape.ring_rows, x, head) ? 1 : 0;
+      found->ring += differs(cache.RingRow(sequence, x), x, head) ? 1 : 0;
     }
     for (int x = 0; shape.sink && x < std::min(length, shape.Group()); ++x) {
       found->sink += differs(cache.SinkRow(sequence) + x, x, head) ? 1 : 0;

@@ -27,19 +27,20 @@ DeviceCache::DeviceCache(const AppendShape& s, int max_rows, int max_tiles)
       row_begin_(Size(s.n_sequences + 1)),
       lengths_(Size(s.n_sequences)),
       sealed_(Size(s.n_sequences)),
-      ring_base_(Size(s.n_sequences)),
+      ring_base_(Size(s.n_sequences, RingChunks())),
       sink_rows_(Size(s.n_sequences)),
       block_table_(Size(s.n_sequences, max_tiles)) {
   std::iota(blocks_.begin(), blocks_.end(), 0);
   std::shuffle(blocks_.begin(), blocks_.end(), std::mt19937(1));
   block_table_.Upload(blocks_);
-  std::vector<int32_t> ring, sink;
-  for (int i = 0; i < s.n_sequences; ++i) {
-    ring.push_back(static_cast<int32_t>(RingBase(i)));
-    sink.push_back(static_cast<int32_t>(SinkRow(i)));
-  }
-  ring_base_.Upload(ring);
-  sink_rows_.Upload(sink);
+  // Chunks of rings and sinks in any order.
+  std::vector<int32_t> chunks(Size(s.n_sequences, RingChunks() + 1));
+  for (size_t i = 0; i < chunks.size(); ++i) chunks[i] = static_cast<int32_t>(i) * s.Group();
+  std::shuffle(chunks.begin(), chunks.end(), std::mt19937(2));
+  sink_row_.assign(chunks.begin(), chunks.begin() + s.n_sequences);
+  ring_rows_.assign(chunks.begin() + s.n_sequences, chunks.end());
+  ring_base_.Upload(ring_rows_);
+  sink_rows_.Upload(sink_row_);
   for (auto* records : {&key_records_, &value_records_}) {
     Check(cudaMemset(records->get(), 0xEE, records->bytes()), "memset");
   }
@@ -79,6 +80,7 @@ DeviceCache::DeviceCache(const AppendShape& s, int max_rows, int max_tiles)
   a.exact_values = exact_values_.get();
   a.ring_rows = s.ring_rows;
   a.ring_base = ring_base_.get();
+  a.ring_base_stride = RingChunks();
   a.sink_rows = s.sink ? sink_rows_.get() : nullptr;
   a.query_rms = s.queries ? query_rms_.get() : nullptr;
   a.query_rms_row_stride = bytes(int64_t{s.n_kv_heads} * s.KeyDim());
@@ -114,6 +116,7 @@ DeviceCache::DeviceCache(const AppendShape& s, int max_rows, int max_tiles)
   d.sealed_rows = sealed_.get();
   d.sink_rows = a.sink_rows;
   d.ring_base = a.ring_base;
+  d.ring_base_stride = a.ring_base_stride;
   d.query = query_.get();
   d.query_head_stride = a.query_head_stride;
   d.query_token_stride = a.query_row_stride;

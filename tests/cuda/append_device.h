@@ -31,8 +31,12 @@ class DeviceCache {
   int64_t BlockOf(int sequence, int tile) const {
     return blocks_[static_cast<size_t>(sequence * max_tiles_ + tile)];
   }
-  int64_t RingBase(int sequence) const { return int64_t{sequence} * RowsOfSequence(); }
-  int64_t SinkRow(int sequence) const { return RingBase(sequence) + shape_.ring_rows; }
+  int64_t RingRow(int sequence, int position) const {
+    const int chunk = position / shape_.Group() % RingChunks();
+    return ring_rows_[static_cast<size_t>(sequence * RingChunks() + chunk)] +
+           position % shape_.Group();
+  }
+  int64_t SinkRow(int sequence) const { return sink_row_[static_cast<size_t>(sequence)]; }
 
   // [blocks][n_kv_heads] records, [rows][n_kv_heads][D] exact rows.
   std::vector<uint8_t> Records(bool key) {
@@ -43,11 +47,14 @@ class DeviceCache {
   std::vector<uint16_t> Out() { return out_.Download(); }
 
  private:
+  int RingChunks() const { return shape_.ring_rows / shape_.Group(); }
   int RowsOfSequence() const { return shape_.ring_rows + shape_.Group(); }
 
   AppendShape shape_;
   int max_tiles_;
   std::vector<int32_t> blocks_;
+  std::vector<int32_t> ring_rows_;  // [sequence][chunk] first row
+  std::vector<int32_t> sink_row_;
   kvarn_cuda_append append_ = {};
   kvarn_cuda_decode decode_ = {};
   DeviceArray<uint8_t> key_records_, value_records_;

@@ -45,7 +45,8 @@ const AttentionSetup::HeadTile* AttentionSetup::RowAt(int sequence, int head, in
   const bool chunk = prefill_ && position >= start;
   const int row = chunk                  ? s.first_token + position - start
                   : sink && s.sealed > 0 ? s.sink_row + position
-                                         : s.ring_base + position % call_.ring_rows;
+                                         : s.ring_base[static_cast<size_t>(tile) % s.ring_base.size()] +
+                                               position % case_.group;
   const auto at = static_cast<size_t>(row * case_.n_kv_heads + head);
   const std::vector<uint16_t>& keys = chunk ? chunk_keys_ : exact_keys_;
   const std::vector<uint16_t>& values = chunk ? chunk_values_ : exact_values_;

@@ -59,10 +59,19 @@ AttentionSetup::AttentionSetup(const AttentionCase& c)
     s.sealed = std::max(start - (index % 3) * 40, 0) / c.group * c.group;
     const int in_ring = (prefill_ ? start : length) - s.sealed;
     if (in_ring > kRingRows) s.sealed = start / c.group * c.group;
-    s.ring_base = index * (kRingRows + c.group);
-    s.sink_row = c.sink && index % 4 != 3 ? s.ring_base + kRingRows : -1;
     sequences_.push_back(s);
     tiles_per_sequence_ = std::max(tiles_per_sequence_, (length + c.group - 1) / c.group);
+  }
+  // Chunks of rings and sinks in any order.
+  std::vector<int32_t> chunks(sequences_.size() * static_cast<size_t>(kRingRows / c.group + 1));
+  for (size_t i = 0; i < chunks.size(); ++i) chunks[i] = static_cast<int32_t>(i) * c.group;
+  std::shuffle(chunks.begin(), chunks.end(), random);
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    Sequence& s = sequences_[i];
+    s.sink_row = c.sink && i % 4 != 3 ? chunks.back() : -1;
+    chunks.pop_back();
+    s.ring_base.assign(chunks.end() - kRingRows / c.group, chunks.end());
+    chunks.resize(chunks.size() - s.ring_base.size());
   }
   MakeRecords(&random);
   MakeRows(&random);
@@ -147,7 +156,7 @@ void AttentionSetup::MakeRows(std::mt19937* random) {
     lengths.push_back(s.length);
     sealed.push_back(s.sealed);
     sink.push_back(s.sink_row);
-    ring.push_back(s.ring_base);
+    ring.insert(ring.end(), s.ring_base.begin(), s.ring_base.end());
   }
   call_.exact_keys = Upload(exact_keys_);
   call_.exact_values = Upload(exact_values_);
@@ -159,6 +168,7 @@ void AttentionSetup::MakeRows(std::mt19937* random) {
   call_.sealed_rows = Upload(sealed);
   call_.sink_rows = case_.sink ? Upload(sink) : nullptr;
   call_.ring_base = Upload(ring);
+  call_.ring_base_stride = kRingRows / case_.group;
 }
 
 void AttentionSetup::MakeChunk(std::mt19937* random) {

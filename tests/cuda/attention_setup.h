@@ -65,8 +65,9 @@ class AttentionSetup {
     std::vector<int8_t> balance;
   };
   struct Sequence {
-    int length, sealed, sink_row, ring_base;
-    int n_tokens, first_token;  // flat index of the first query token
+    int length, sealed, sink_row;
+    int n_tokens, first_token;       // flat index of the first query token
+    std::vector<int32_t> ring_base;  // by chunk
   };
 
   void MakeRecords(std::mt19937* random);

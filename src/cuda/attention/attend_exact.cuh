@@ -14,16 +14,24 @@ struct ExactUnit {
   int n_rows;
   int64_t row;
 };
+template <int kGroup>
 __device__ __forceinline__ ExactUnit ExactUnitAt(const DecodeParams& p, const DecodePiece& piece,
                                                  int unit) {
   const bool sink = unit < piece.sink_units;
   const int after = (unit - piece.sink_units) * kExactUnitRows;
-  int in_ring = piece.ring_first + after;
-  if (in_ring >= p.call.ring_rows) in_ring -= p.call.ring_rows;
+  const int chunk = after / kGroup;
   ExactUnit u;
   u.position = sink ? unit * kExactUnitRows : piece.first_position + after;
   u.n_rows = min(kExactUnitRows, piece.length - u.position);
-  u.row = sink ? piece.sink_row + u.position : piece.ring_row + in_ring;
+  if (sink) {
+    u.row = piece.sink_row + u.position;
+  } else {
+    // The piece knows the first two: few contexts have more.
+    u.row = chunk == 0   ? piece.ring_row
+            : chunk == 1 ? piece.next_ring_row
+                         : RingRowOfTile(p.call, piece.sequence, u.position / kGroup);
+    u.row += after % kGroup;
+  }
   return u;
 }
 
@@ -63,13 +71,13 @@ __device__ __forceinline__ void AttendExact(const DecodeParams& p, uint2* operan
     for (int ahead = 1; ahead <= kPrefetchUnits; ++ahead) {
       const int index = at.unit() + ahead * (p.n_warps >> p.head_shift);
       if (index >= piece.first_unit + piece.n_units) break;
-      const ExactUnit u = ExactUnitAt(p, piece, index);
+      const ExactUnit u = ExactUnitAt<Shape::kGroup>(p, piece, index);
       PrefetchRows<Shape::kKeyDim>(keys + u.row * p.call.exact_key_row_stride,
                                    p.call.exact_key_row_stride, u.n_rows, lane);
       PrefetchRows<Shape::kValueDim>(values + u.row * p.call.exact_value_row_stride,
                                      p.call.exact_value_row_stride, u.n_rows, lane);
     }
-    ExactUnit unit = ExactUnitAt(p, piece, at.unit());
+    ExactUnit unit = ExactUnitAt<Shape::kGroup>(p, piece, at.unit());
     RowFragments<Shape::kKeySteps> k;
     RowFragments<Shape::kValueTiles> v;
     k.Load(keys + unit.row * p.call.exact_key_row_stride, p.call.exact_key_row_stride, unit.n_rows,
@@ -79,7 +87,7 @@ __device__ __forceinline__ void AttendExact(const DecodeParams& p, uint2* operan
     for (;;) {
       at.Next(p);
       const bool more = !at.Done() && at.piece() == piece_index;
-      const ExactUnit next = more ? ExactUnitAt(p, piece, at.unit()) : unit;
+      const ExactUnit next = more ? ExactUnitAt<Shape::kGroup>(p, piece, at.unit()) : unit;
       float score[Shape::kColumnTiles][4] = {};
       ScoreRows<Shape>(bf16, k, operand, lane, score);
       if (more) {

@@ -13,7 +13,7 @@ kvarn_status CheckCall(const kvarn_cuda_decode& c) {
   }
   if ((c.dtype != KVARN_FP16 && c.dtype != KVARN_BF16) || c.n_sequences < 0 || c.n_tokens < 1 ||
       c.n_kv_heads < 1 || c.n_heads < c.n_kv_heads || c.n_heads % c.n_kv_heads != 0 ||
-      c.block_table_stride < 0 || c.ring_rows <= 0 || c.ring_rows % kExactUnitRows != 0 ||
+      c.block_table_stride < 0 || c.ring_rows <= 0 || c.ring_rows % c.key_format.group != 0 ||
       !(c.scale > 0.0F) || !(c.softcap >= 0.0F) || c.window < 0 || !(c.max_bias >= 0.0F)) {
     return KVARN_ERROR_ARGUMENT;
   }
@@ -34,7 +34,8 @@ kvarn_status CheckCallPointers(const kvarn_cuda_decode& c) {
   const bool aligned = cache % 16 == 0 && rows % 8 == 0 && Aligned(c.key_records, 16) &&
                        Aligned(c.value_records, 16) && Aligned(c.exact_keys, 16) &&
                        Aligned(c.exact_values, 16) && Aligned(c.query, 8) && Aligned(c.out, 8);
-  return present && aligned ? KVARN_OK : KVARN_ERROR_ARGUMENT;
+  const bool chunks = c.ring_base_stride >= c.ring_rows / c.key_format.group;
+  return present && aligned && chunks ? KVARN_OK : KVARN_ERROR_ARGUMENT;
 }
 
 }  // namespace kvarn::cuda

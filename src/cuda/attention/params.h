@@ -33,7 +33,8 @@ struct DecodeSequence {
   int32_t n_exact;     // exact units
   int32_t sink_units;  // of them before the records
   int32_t sink_row;    // exact row of position 0
-  int32_t ring_row;    // exact row of ring position 0
+  // Exact rows where the chunks of the first tile that is no record, and of the next one, begin.
+  int32_t ring_row, next_ring_row;
 };
 
 struct alignas(16) DecodePiece {
@@ -45,7 +46,7 @@ struct alignas(16) DecodePiece {
   int32_t first_position;  // of unit 0 of the segment; exact: of the first unit after the sink
   int32_t length;
   int32_t sink_units, sink_row, ring_row;
-  int32_t ring_first;  // place in the ring of the first position after the records
+  int32_t next_ring_row;
   int32_t reserved;
 };
 
@@ -89,6 +90,12 @@ struct DecodeParams {
   float key_rotation_scale;
   float value_rotation_scale;
 };
+
+// Exact row where the chunk of a tile begins in the ring.
+KVARN_HOST_DEVICE int RingRowOfTile(const kvarn_cuda_decode& call, int sequence, int tile) {
+  const int chunks = call.ring_rows / call.key_format.group;
+  return call.ring_base[static_cast<int64_t>(sequence) * call.ring_base_stride + tile % chunks];
+}
 
 struct SegmentIndex {
   int32_t sequence;

@@ -18,7 +18,10 @@ __device__ DecodeSequence Describe(const DecodeParams& p, int i) {
   s.length = max(p.call.lengths[i], 0);
   const int sealed = max(min(p.call.sealed_rows[i], s.length - p.call.n_tokens), 0) / group;
   s.sink_row = p.call.sink_rows != nullptr ? p.call.sink_rows[i] : -1;
-  s.ring_row = p.call.ring_base != nullptr ? p.call.ring_base[i] : 0;
+  // A chunk without rows may have no entry: then the first one stands in for the next.
+  s.ring_row = s.length > sealed * group ? RingRowOfTile(p.call, i, sealed) : 0;
+  s.next_ring_row =
+      s.length > (sealed + 1) * group ? RingRowOfTile(p.call, i, sealed + 1) : s.ring_row;
   s.first_tile = s.sink_row >= 0 && sealed > 0 ? 1 : 0;
   s.n_records = sealed - s.first_tile;
   s.sink_units = s.first_tile * group / kExactUnitRows;
@@ -111,7 +114,7 @@ __device__ DecodePiece MakePiece(const DecodeParams& p, const Place& from, int t
   piece.sink_units = s.sink_units;
   piece.sink_row = s.sink_row;
   piece.ring_row = s.ring_row;
-  piece.ring_first = piece.first_position % p.call.ring_rows;
+  piece.next_ring_row = s.next_ring_row;
   return piece;
 }
 

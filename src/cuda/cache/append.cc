@@ -68,7 +68,8 @@ kvarn_status CheckPointers(const kvarn_cuda_append& c) {
                        Aligned(c.value_records, 16) && Aligned(c.exact_keys, 16) &&
                        Aligned(c.exact_values, 16) && Aligned(c.query, 2) &&
                        Aligned(c.query_rms, 2);
-  return present && aligned ? KVARN_OK : KVARN_ERROR_ARGUMENT;
+  const bool chunks = c.ring_base_stride >= c.ring_rows / c.key_format.group;
+  return present && aligned && chunks ? KVARN_OK : KVARN_ERROR_ARGUMENT;
 }
 
 AppendParams MakeParams(const kvarn_cuda_append& call, void* workspace) {

@@ -52,7 +52,9 @@ __device__ __forceinline__ int SealedTiles(const AppendParams& p, int rows) {
   return max(rows - p.call.tail_rows, 0) / p.group;
 }
 __device__ __forceinline__ int64_t RingRow(const AppendParams& p, int sequence, int position) {
-  return int64_t{p.call.ring_base[sequence]} + position % p.call.ring_rows;
+  const int chunk = position / p.group % (p.call.ring_rows / p.group);
+  const int64_t at = static_cast<int64_t>(sequence) * p.call.ring_base_stride + chunk;
+  return int64_t{p.call.ring_base[at]} + position % p.group;
 }
 #endif
 

@@ -27,31 +27,35 @@ __device__ __forceinline__ ExactRows RowsOf(const PrefillParams& p, const QueryB
               head * (kKey ? call.exact_key_head_stride : call.exact_value_head_stride),
           chunk_stride, kKey ? call.exact_key_row_stride : call.exact_value_row_stride};
 }
-__device__ __forceinline__ const unsigned char* RowAt(const PrefillParams& p,
-                                                      const QueryBlock& block,
-                                                      const ExactRows& rows, int position) {
-  if (position >= block.start) return rows.chunk + (position - block.start) * rows.chunk_stride;
-  const int row = block.sink_rows && position < block.sink_end
-                      ? block.sink_row + position
-                      : block.ring_base + position % p.call.attention.ring_rows;
-  return rows.kept + row * rows.kept_stride;
+// Kept row of the first position of a tile: in the sink or the ring; any if the tile is in the chunk.
+template <typename Shape>
+__device__ __forceinline__ int KeptRowOfTile(const PrefillParams& p, const QueryBlock& block,
+                                             int tile) {
+  const int first = tile * Shape::kGroup;
+  if (block.sink_rows && first < block.sink_end) return block.sink_row;
+  return first < block.start ? RingRowOfTile(p.call.attention, block.sequence, tile) : 0;
 }
 
-// Rows of a stage; zeros behind the last row that any query sees (a weight of 0 times whatever
+// Rows of a stage, all of one tile; zeros behind the last row that any query sees (a weight of 0 times whatever
 // lies there must be 0).
 template <typename Shape, bool kKey>
 __device__ __forceinline__ void CopyRows(const PrefillParams& p, const QueryBlock& block, int first,
                                          unsigned char* to) {
   constexpr int kChunks = (kKey ? Shape::kKeyDim : Shape::kValueDim) / 8;
   const ExactRows rows = RowsOf<kKey>(p, block);
+  const int tile = first / Shape::kGroup;
+  const int kept = KeptRowOfTile<Shape>(p, block, tile) - tile * Shape::kGroup;
 #pragma unroll 4
   for (int index = static_cast<int>(threadIdx.x); index < kStageRows * kChunks;
        index += kPrefillThreads) {
     const int row = index / kChunks;
     const int chunk = index % kChunks;
     const int position = min(first + row, block.high);
-    CopyAsync(SharedAddress(to + PanelOffset(kStageRows, row, chunk)),
-              RowAt(p, block, rows, position) + 16 * chunk, first + row <= block.high);
+    const unsigned char* from = position >= block.start
+                                    ? rows.chunk + (position - block.start) * rows.chunk_stride
+                                    : rows.kept + (kept + position) * rows.kept_stride;
+    CopyAsync(SharedAddress(to + PanelOffset(kStageRows, row, chunk)), from + 16 * chunk,
+              first + row <= block.high);
   }
 }
 

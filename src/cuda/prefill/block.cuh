@@ -20,7 +20,6 @@ struct QueryBlock {
   bool sink_rows;   // and lie in the sink rows
   int sink_row;     // exact row of position 0
   int sealed;       // positions below (from sink_end on) are read from records by all rows
-  int ring_base;
 };
 
 // False if the grid has no block here. Blocks with the longest way back come first.
@@ -63,7 +62,6 @@ __device__ __forceinline__ bool FindBlock(const PrefillParams& p, int group, int
     block->sink_row = call.sink_rows == nullptr ? -1 : call.sink_rows[at];
     block->sink_end = block->sink_row >= 0 ? group : 0;
     block->sink_rows = block->sink_row >= 0 && block->sealed > 0;
-    block->ring_base = call.ring_base[at];
     return true;
   }
   return false;
