@@ -103,7 +103,8 @@ KVARN_API size_t kvarn_cuda_decode_workspace_bytes(const kvarn_cuda_decode* call
 
 // KVARN_OK, or why the call cannot run: KVARN_ERROR_ARGUMENT, KVARN_ERROR_FORMAT, or
 // KVARN_ERROR_UNSUPPORTED where it is legal but no kernel was compiled for it, or the device is not
-// of compute capability 9. At most 16 query rows (n_tokens * n_heads / n_kv_heads) so far.
+// of compute capability 9. At most 64 query rows (n_tokens * n_heads / n_kv_heads), 16 where a head
+// dim is no multiple of 64.
 KVARN_API kvarn_status kvarn_cuda_decode_check(const kvarn_cuda_decode* call);
 
 // Cuts the work by the lengths found on the device. Once for all calls of one step that share

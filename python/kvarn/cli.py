@@ -4,7 +4,7 @@
 import argparse
 import sys
 
-from .bench import llama
+from .bench import llama, model
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -13,6 +13,7 @@ def main(argv: list[str] | None = None) -> int:
     bench = commands.add_parser("bench", help="measure a host with its own caches and with kvarn's")
     hosts = bench.add_subparsers(required=True, metavar="host")
     llama.add_parser(hosts)
+    model.add_parser(hosts)
     options = parser.parse_args(argv)
     try:
         return options.run(options)

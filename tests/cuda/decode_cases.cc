@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include "attention_setup.h"
 
 namespace kvarn_cuda_test {
@@ -48,6 +50,32 @@ std::vector<AttentionCase> DecodeCases() {
       });
     }
   }
+  // Many query rows: a warpgroup a record.
+  for (const auto& [k, v] : {std::pair{4, 2}, {2, 2}, {3, 3}, {8, 8}}) {
+    for (const int dim : {64, 128, 256}) {
+      for (const int group : {64, 128}) {
+        add([&, k = k, v = v](AttentionCase& c) {
+          c.key_bits = k, c.value_bits = v, c.key_dim = c.value_dim = dim, c.group = group;
+          c.n_tokens = 4, c.lengths = ragged, c.n_kv_heads = 8;
+        });
+      }
+    }
+  }
+  for (const int width : {2, 3, 4, 8}) {
+    add([&](AttentionCase& c) {
+      c.n_tokens = width, c.lengths = ragged, c.dtype = KVARN_BF16, c.balance_changes = true;
+    });
+    add([&](AttentionCase& c) {
+      c.n_tokens = width, c.lengths = ragged, c.softcap = 20.0F, c.window = 200, c.max_bias = 8.0F;
+    });
+    for (const float gain : {1e-3F, 50.0F}) {
+      add([&](AttentionCase& c) { c.n_tokens = width, c.key_gain = gain, c.lengths = {900, 2300}; });
+    }
+  }
+  add([&](AttentionCase& c) { c.n_tokens = 4, c.mask = true, c.lengths = ragged; });
+  add([&](AttentionCase& c) {
+    c.n_tokens = 4, c.key_dim = 192, c.value_dim = 128, c.lengths = ragged;
+  });
   add([&](AttentionCase& c) { c.key_dim = 192, c.value_dim = 128, c.lengths = ragged; });
   add([&](AttentionCase& c) { c.group = 64, c.lengths = ragged; });
   add([&](AttentionCase& c) { c.softcap = 5.0F, c.lengths = ragged; });

@@ -32,6 +32,7 @@ costs = {COSTS!r}
 tests = []
 for depth in map(int, value("-d").split(",")):
     ms = 1 + costs[cache] * depth / 1e6
+    ms /= 2 if value("-p") == "512" and value("-n") == "0" else 1
     tests.append({{"n_depth": depth, "avg_ts": 1000 / ms}})
 print(json.dumps(tests))
 """
@@ -90,12 +91,23 @@ def test_rows_ratios_and_turns(place: Path) -> None:
     assert "<svg" in (place / "out.svg").read_text()
 
 
+def test_prefill(place: Path) -> None:
+    more = ("--depths", "0,1000", "--caches", "kvarn_k4v2_g128", "--rounds", "1")
+    done = bench(place, *more, "--prompt", "512", "--json", "out.json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((place / "out.json").read_text())
+    speeds = {row["cache"]: row["tok_s"] for row in rows if row["depth"] == 1000}
+    assert speeds == pytest.approx({"f16": 2000 / 1.5, "kvarn_k4v2_g128": 2000 / 1.1})
+    assert "tokens of a prompt of 512 a second" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (("--caches", "f17"), "there is no cache 'f17'. Allowed: f16, bf16"),
         (("--depths", "1,x"), "--depths 1,x: not whole numbers"),
         (("--depths", "-5"), "a depth is at least 0"),
+        (("--prompt", "-1"), "--prompt -1: must be at least 0"),
         (("--rounds", "0"), "--rounds 0: must be at least 1"),
         (("--json", "no/such/folder.json"), "does not exist"),
         (("--llama-bench", "no-such-program"), "no such program"),

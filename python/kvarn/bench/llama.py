@@ -75,6 +75,9 @@ def add_parser(hosts) -> None:
     )
     parser.add_argument("--rounds", type=int, default=5, help="how often each cache runs")
     parser.add_argument("--tokens", type=int, default=32, help="decoded for each figure")
+    parser.add_argument(
+        "--prompt", type=int, default=0, help="measure prefill of so many tokens, not decode"
+    )
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--json", type=Path, help="write rows {cache, depth, tok_s, ...}")
     parser.add_argument("--plot", type=Path, help="write a picture (.svg or .png)")
@@ -88,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     program = _program(options.llama_bench)
     if not options.model.is_file():
         raise BenchError(f"--model {options.model}: no such file. Give a GGUF file.")
-    for least, name in ((1, "rounds"), (1, "tokens"), (1, "threads")):
+    for least, name in ((1, "rounds"), (1, "tokens"), (1, "threads"), (0, "prompt")):
         if getattr(options, name) < least:
             raise BenchError(f"--{name} {getattr(options, name)}: must be at least {least}.")
     for path in (options.json, options.plot):
@@ -108,12 +111,13 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         options.json.write_text(json.dumps([row.as_json() for row in rows], indent=1) + "\n")
     if options.plot:
-        report.plot(rows, options.plot)
+        report.plot(rows, options)
     return 0
 
 
 def _measure(program: str, plugin: Path | None, variant: Variant, depths, options) -> dict:
-    argv = [program, "-m", str(options.model), "-p", "0", "-n", str(options.tokens)]
+    decoded = 0 if options.prompt else options.tokens
+    argv = [program, "-m", str(options.model), "-p", str(options.prompt), "-n", str(decoded)]
     argv += ["-d", ",".join(map(str, depths)), "-r", "1", "-t", str(options.threads)]
     argv += ["-o", "json", *variant.arguments()]
     environment = {k: v for k, v in os.environ.items() if k != "GGML_BACKEND_PATH"}

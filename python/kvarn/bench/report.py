@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table and the picture of `kvarn bench`."""
 
-from pathlib import Path
-
 from rich.console import Console
 from rich.table import Table
 
@@ -12,8 +10,14 @@ console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
 
+def _unit(options) -> str:
+    if options.prompt:
+        return f"tokens of a prompt of {options.prompt} a second"
+    return "decoded tokens a second"
+
+
 def show(rows: list[Row], options) -> None:
-    table = Table(title=f"{options.model.name}, {options.threads} threads, tokens a second")
+    table = Table(title=f"{options.model.name}, {options.threads} threads, {_unit(options)}")
     for name in ("depth", "cache", "tok/s", "of f16", "spread", "attention ms", "times faster"):
         text = name == "cache"
         table.add_column(name, justify="left" if text else "right", no_wrap=text)
@@ -39,7 +43,7 @@ def show(rows: list[Row], options) -> None:
     )
 
 
-def plot(rows: list[Row], path: Path) -> None:
+def plot(rows: list[Row], options) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -50,9 +54,9 @@ def plot(rows: list[Row], path: Path) -> None:
         mine = [row for row in rows if row.cache == cache]
         axes.plot([row.depth for row in mine], [row.tok_s for row in mine], "o-", label=cache)
     axes.set_xlabel("tokens in the cache")
-    axes.set_ylabel("decoded tokens a second")
+    axes.set_ylabel(_unit(options))
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(options.plot)

@@ -47,12 +47,12 @@ __device__ __forceinline__ void PrefetchRows(const unsigned char* rows, int64_t 
   }
 }
 
-template <typename Shape, bool kGeneral>
-__device__ __forceinline__ void AttendExact(const DecodeParams& p, unsigned char* memory, int warp,
+// Query rows from first_row on, as many as the shape has; `operand` as RotateQueries has it.
+template <typename Shape, bool kGeneral, int kWorkerWarps>
+__device__ __forceinline__ void AttendExact(const DecodeParams& p, uint2* operand, int first_row,
                                             int lane) {
   using State = PieceState<Shape>;
-  auto* operand = reinterpret_cast<uint2*>(memory + Shape::kQueryAt);
-  UnitCursor<kExactUnits> at(p);
+  UnitCursor<kExactUnits, kWorkerWarps> at(p);
   const bool bf16 = p.call.dtype == KVARN_BF16;
   State state;
   while (!at.Done()) {
@@ -60,8 +60,8 @@ __device__ __forceinline__ void AttendExact(const DecodeParams& p, unsigned char
     const DecodePiece piece = PieceOfShare(p, p.shares[blockIdx.x], piece_index);
     state.Reset();
     const auto rules =
-        RulesOf<State::kColumns>(p, piece.sequence, piece.length, at.kv_head(), lane);
-    LoadQueries<Shape>(p, piece.sequence, at.kv_head(), operand, lane);
+        RulesOf<State::kColumns>(p, piece.sequence, piece.length, at.kv_head(), first_row, lane);
+    LoadQueries<Shape>(p, piece.sequence, at.kv_head(), first_row, operand, lane);
     const unsigned char* keys = static_cast<const unsigned char*>(p.call.exact_keys) +
                                 at.kv_head() * p.call.exact_key_head_stride;
     const unsigned char* values = static_cast<const unsigned char*>(p.call.exact_values) +
@@ -101,7 +101,7 @@ __device__ __forceinline__ void AttendExact(const DecodeParams& p, unsigned char
              next.n_rows, lane);
       unit = next;
     }
-    StorePartial<Shape>(p, piece_index, true, warp, lane, &state);
+    StorePartial<Shape>(p, piece_index, true, WorkerIndex<kWorkerWarps>(), first_row, lane, &state);
   }
 }
 

@@ -1,71 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The records of a warp, one stream of bulk copies across pieces.
+// Attention of a warp to its records, piece by piece.
 #pragma once
 
 #include "cuda/attention/partial.cuh"
-#include "cuda/attention/record_copy.cuh"
 #include "cuda/attention/record_scores.cuh"
+#include "cuda/attention/record_stream.cuh"
 #include "cuda/attention/record_weights.cuh"
-#include "cuda/attention/unit_cursor.cuh"
 
 namespace kvarn::cuda {
-
-// The records of a warp: copies run one record ahead.
-template <typename Shape>
-class RecordStream {
- public:
-  __device__ __forceinline__ RecordStream(const DecodeParams& p, unsigned char* memory)
-      : p_(p), ahead_(p), copy_(memory) {
-    if (ahead_.Done()) return;
-    if (ahead_.piece() == p.shares[blockIdx.x].first_piece) {
-      block_ = ahead_.first_block();
-    } else {
-      Locate();
-    }
-    if (!copy_.Issues()) return;
-    copy_.IssueKey(Key());
-    copy_.IssueValue(Value(), 0);
-  }
-
-  __device__ __forceinline__ bool Done() const { return ahead_.Done(); }
-  __device__ __forceinline__ const UnitCursor<kRecordUnits>& at() const { return ahead_; }
-  __device__ __forceinline__ RecordCopy<Shape>& copy() { return copy_; }
-  __device__ __forceinline__ const unsigned char* Key() const {
-    return static_cast<const unsigned char*>(p_.call.key_records) +
-           static_cast<int64_t>(block_) * p_.call.key_block_stride +
-           ahead_.kv_head() * p_.call.key_head_stride;
-  }
-  __device__ __forceinline__ const unsigned char* Value() const {
-    return static_cast<const unsigned char*>(p_.call.value_records) +
-           static_cast<int64_t>(block_) * p_.call.value_block_stride +
-           ahead_.kv_head() * p_.call.value_head_stride;
-  }
-  __device__ __forceinline__ void Next() {
-    ahead_.Next(p_);
-    if (!ahead_.Done()) Locate();
-  }
-
- private:
-  __device__ __forceinline__ void Locate() {
-    const int tile = ahead_.first_position() / Shape::kGroup + ahead_.unit();
-    block_ =
-        p_.call.block_table[static_cast<int64_t>(ahead_.sequence()) * p_.call.block_table_stride +
-                            tile];
-  }
-
-  const DecodeParams& p_;
-  UnitCursor<kRecordUnits> ahead_;
-  RecordCopy<Shape> copy_;
-  int32_t block_ = 0;  // widened where it is used: doing so waits for it
-};
 
 template <typename Shape, bool kGeneral>
 __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned char* memory,
                                               RecordStream<Shape>* stream, int warp, int lane) {
   using State = PieceState<Shape>;
   if (stream->Done()) return;
-  const auto* operand = reinterpret_cast<const uint2*>(memory + Shape::kQueryAt);
+  auto* operand = reinterpret_cast<uint2*>(memory + Shape::kQueryAt);
+  auto* inverse = reinterpret_cast<float*>(memory + Shape::kBalanceAt);
   const unsigned char* key = memory + Shape::kKeyAt;
   const auto* key_balance = reinterpret_cast<const uint32_t*>(key + Shape::kKey.balance);
   RecordCopy<Shape>& copy = stream->copy();
@@ -95,14 +46,14 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
     }
     if (!__all_sync(0xFFFFFFFFU, same)) {
       const unsigned char* e = (fresh ? record : key) + Shape::kKey.balance;
-      RotateQueries<Shape>(p, sequence, kv_head, reinterpret_cast<const uint32_t*>(e), memory, lane,
-                           balance, unit);
+      RotateQueries<Shape>(p, sequence, kv_head, 0, reinterpret_cast<const uint32_t*>(e), operand,
+                           inverse, lane, balance, unit);
     }
     if (fresh) {
       state.Reset();
       if constexpr (kGeneral) {
         const int length = PieceOfShare(p, p.shares[blockIdx.x], piece).length;
-        rules = RulesOf<State::kColumns>(p, sequence, length, kv_head, lane);
+        rules = RulesOf<State::kColumns>(p, sequence, length, kv_head, 0, lane);
       }
       copy.WaitKey();
     }
@@ -130,7 +81,7 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
     }
     fresh = !more || stream->at().piece() != piece;
     if (fresh) {
-      StorePartial<Shape>(p, piece, false, warp, lane, &state);
+      StorePartial<Shape>(p, piece, false, warp, 0, lane, &state);
       if (!more) return;
       record = stream->Key();
       piece = stream->at().piece();

@@ -12,15 +12,15 @@ namespace kvarn::cuda {
 template <typename Shape, bool kGeneral>
 __global__ void __maxnreg__(kGeneral ? 255 : Shape::kRegisters)
     DecodeKernel(const __grid_constant__ DecodeParams p) {
-  extern __shared__ __align__(128) unsigned char shared[];
+  extern __shared__ __align__(1024) unsigned char shared[];
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
-  const int warp = WarpIndex();
-  const int lane = LaneIndex();
+  const int warp = WorkerIndex<1>();
+  const int lane = ThreadOfWorker<1>();
   unsigned char* memory = shared + warp * Shape::kWarpBytes;
   RecordStream<Shape> stream(p, memory);
-  AttendExact<Shape, kGeneral>(p, memory, warp, lane);
+  AttendExact<Shape, kGeneral, 1>(p, reinterpret_cast<uint2*>(memory + Shape::kQueryAt), 0, lane);
   AttendRecords<Shape, kGeneral>(p, memory, &stream, warp, lane);
 }
 

@@ -52,13 +52,14 @@ __device__ __forceinline__ void StoreExactColumn(const float (&from)[Shape::kVal
 
 // What a warp found in a piece: maximum, sum, output in the frame it was computed in.
 template <typename Shape>
-__device__ __forceinline__ void StorePartial(const DecodeParams& p, int piece, bool exact, int warp,
-                                             int lane, PieceState<Shape>* state) {
+__device__ __forceinline__ void StorePartial(const DecodeParams& p, int piece, bool exact,
+                                             int worker, int first_row, int lane,
+                                             PieceState<Shape>* state) {
   state->softmax.Join();
-  const int64_t slot = PartialSlot(p, piece, warp);
+  const int64_t slot = PartialSlot(p, piece, worker);
 #pragma unroll
   for (int c = 0; c < PieceState<Shape>::kColumns; ++c) {
-    const int row = 8 * (c / 2) + 2 * (lane % 4) + c % 2;
+    const int row = first_row + 8 * (c / 2) + 2 * (lane % 4) + c % 2;
     const bool keep = row < p.query_rows;
     const int64_t at = slot * p.partial_rows + row;
     if (keep && lane / 4 == 0) {

@@ -57,15 +57,15 @@ __device__ __forceinline__ void InverseBalance(const uint32_t (&words)[BalancePa
   __syncwarp();
 }
 
-// Channels D/4 * j onwards of query row 8 n + g; rows that only pad are zeros.
+// Channels D/4 * j onwards of query row first_row + g; rows that only pad are zeros.
 template <typename Shape>
 __device__ __forceinline__ void LoadQueryPart(const DecodeParams& p, int sequence, int kv_head,
-                                              int n, int lane,
+                                              int first_row, int lane,
                                               uint32_t (&words)[Shape::kKeyDim / 8]) {
-  const int row = min(8 * n + lane / 4, p.query_rows - 1);
+  const int row = min(first_row + lane / 4, p.query_rows - 1);
   const auto* from = reinterpret_cast<const uint2*>(QueryPointer(p, sequence, kv_head, row) +
                                                     Shape::kKeyDim / 2 * (lane % 4));
-  const bool pad = 8 * n + lane / 4 > row;
+  const bool pad = first_row + lane / 4 > row;
 #pragma unroll
   for (int i = 0; i < Shape::kKeyDim / 16; ++i) {
     const uint2 pair = LoadNow(from + i);
@@ -117,33 +117,33 @@ __device__ __forceinline__ void RotateSteps(const float (&x)[4 * kSteps], int la
   }
 }
 
-// Queries of one KV head, fp16, normalised by a power of two a row.
+// Queries of one KV head from first_row on, fp16, normalised by a power of two a row.
 //   balance  exponents of s [Dk] of the record, aligned to 4
-//   memory   of the warp; written: the operand [column tile][key step][lane] of two words each
+//   operand  shared memory of the warp [column tile][key step][lane], written
+//   inverse  shared memory of the warp [Dk], overwritten
 //   kept     words of s of this lane, to compare with those of the next record
 //   unit     for the columns 2j, 2j+1 of each column tile: what a unit of product means in log2 of
 //            the softmax weight
 template <typename Shape>
 __device__ __forceinline__ void RotateQueries(const DecodeParams& p, int sequence, int kv_head,
-                                              const uint32_t* balance, unsigned char* memory,
-                                              int lane, uint32_t (&kept)[BalanceParts<Shape>()],
+                                              int first_row, const uint32_t* balance,
+                                              uint2* operand, float* inverse, int lane,
+                                              uint32_t (&kept)[BalanceParts<Shape>()],
                                               float (&unit)[2 * Shape::kColumnTiles]) {
   constexpr int kSteps = Shape::kKeySteps;
   const float plain_unit = p.call.scale * kLog2E * p.key_rotation_scale;
-  auto* operand = reinterpret_cast<uint2*>(memory + Shape::kQueryAt);
-  auto* inverse = reinterpret_cast<float*>(memory + Shape::kBalanceAt);
 #pragma unroll
   for (int part = 0; part < BalanceParts<Shape>(); ++part) {
     const int i = part * kWarpSize + lane;
     if (i < Shape::kKeyDim / 4) kept[part] = LoadNow(balance + i);
   }
   uint32_t words[2 * kSteps];
-  LoadQueryPart<Shape>(p, sequence, kv_head, 0, lane, words);
+  LoadQueryPart<Shape>(p, sequence, kv_head, first_row, lane, words);
   InverseBalance<Shape>(kept, inverse, lane);
 #pragma unroll
   for (int n = 0; n < Shape::kColumnTiles; ++n) {
     uint2* to = operand + n * kSteps * kWarpSize + lane;
-    if (n > 0) LoadQueryPart<Shape>(p, sequence, kv_head, n, lane, words);
+    if (n > 0) LoadQueryPart<Shape>(p, sequence, kv_head, first_row + 8 * n, lane, words);
     float x[4 * kSteps];
     ToFloats(words, p.call.dtype == KVARN_BF16, x);
 #pragma unroll
@@ -202,10 +202,10 @@ __device__ __forceinline__ void RotateQueries(const DecodeParams& p, int sequenc
 // Queries as they are, for exact rows: channels 16 s + 4 j onwards, in the same places.
 template <typename Shape>
 __device__ __forceinline__ void LoadQueries(const DecodeParams& p, int sequence, int kv_head,
-                                            uint2* operand, int lane) {
+                                            int first_row, uint2* operand, int lane) {
 #pragma unroll
   for (int n = 0; n < Shape::kColumnTiles; ++n) {
-    const unsigned char* from = QueryPointer(p, sequence, kv_head, 8 * n + lane / 4);
+    const unsigned char* from = QueryPointer(p, sequence, kv_head, first_row + 8 * n + lane / 4);
 #pragma unroll
     for (int s = 0; s < Shape::kKeySteps; ++s) {
       uint2 words = make_uint2(0, 0);

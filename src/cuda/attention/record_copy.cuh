@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Records on their way from memory into a warp's buffers.
+// Records on their way from memory into a worker's buffers.
 #pragma once
 
 #include <cstdint>
 
-#include "cuda/attention/shape.h"
+#include "cuda/attention/unit_cursor.cuh"
 
 namespace kvarn::cuda {
 
@@ -13,8 +13,8 @@ namespace kvarn::cuda {
 template <typename Shape>
 class RecordCopy {
  public:
-  __device__ explicit RecordCopy(unsigned char* warp_memory)
-      : memory_(static_cast<uint32_t>(__cvta_generic_to_shared(warp_memory))) {
+  __device__ explicit RecordCopy(unsigned char* memory)
+      : memory_(static_cast<uint32_t>(__cvta_generic_to_shared(memory))) {
     if (Issues()) {
 #pragma unroll
       for (int i = 0; i < 1 + Shape::kValueBuffers; ++i) {
@@ -22,12 +22,14 @@ class RecordCopy {
       }
       asm volatile("fence.mbarrier_init.release.cluster;");
     }
-    __syncwarp();
+    SyncWorker<Shape::kWorkerWarps>();
   }
 
-  // True for the one lane that issues copies.
-  __device__ __forceinline__ static bool Issues() { return threadIdx.x % kWarpSize == 0; }
-  // By that lane. The buffer must have been read by all lanes. Sources are aligned to 16 bytes.
+  // True for the one thread that issues copies.
+  __device__ __forceinline__ static bool Issues() {
+    return ThreadOfWorker<Shape::kWorkerWarps>() == 0;
+  }
+  // By that thread. The buffer must have been read by all. Sources are aligned to 16 bytes.
   __device__ __forceinline__ void IssueKey(const void* record) {
     Expect(Barrier(0), Shape::kKey.bytes);
     Copy(Barrier(0), memory_ + Shape::kKeyAt, record, Shape::kKey.bytes);

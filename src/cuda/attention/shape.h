@@ -29,6 +29,7 @@ struct DecodeShape {
   static constexpr int kGroup = kGroup_;
   static constexpr int kColumnTiles = kColumnTiles_;
   static constexpr int kQueryRows = kRowsPerColumnTile * kColumnTiles;
+  static constexpr int kWorkerWarps = 1;
   static_assert(kKeyDim % 16 == 0 && kValueDim % 16 == 0);
 
   static constexpr int kTokenTiles = kGroup / 16;

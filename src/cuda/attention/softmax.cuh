@@ -80,25 +80,34 @@ __device__ __forceinline__ float AlibiSlope(float max_bias, int n_heads, int hea
   return exp2f(base * static_cast<float>(exponent));
 }
 
+// The rules of query row `row` in column c.
+template <int kColumns>
+__device__ __forceinline__ void SetRules(const DecodeParams& p, int sequence, int length,
+                                         int kv_head, int row, int c,
+                                         ColumnRules<kColumns>* rules) {
+  const QueryRow at = QueryRowAt(p, kv_head, min(row, p.query_rows - 1));
+  rules->last[c] = length - p.call.n_tokens + at.token;
+  rules->first[c] = p.call.window > 0 ? rules->last[c] - p.call.window + 1 : 0;
+  rules->slope[c] = AlibiSlope(p.call.max_bias, p.call.n_heads, at.head);
+  rules->mask[c] = nullptr;
+  if (p.call.mask != nullptr) {
+    rules->mask[c] = reinterpret_cast<const uint16_t*>(
+        reinterpret_cast<const unsigned char*>(p.call.mask) +
+        static_cast<int64_t>(sequence) * p.call.mask_sequence_stride +
+        static_cast<int64_t>(at.token) * p.call.mask_token_stride);
+  }
+}
+
 template <int kColumns>
 __device__ __forceinline__ ColumnRules<kColumns> RulesOf(const DecodeParams& p, int sequence,
-                                                         int length, int kv_head, int lane) {
+                                                         int length, int kv_head, int first_row,
+                                                         int lane) {
   ColumnRules<kColumns> rules = {};
   rules.cap = p.call.softcap * kLog2E;
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
-    const int row = 8 * (c / 2) + 2 * (lane % 4) + c % 2;
-    const QueryRow at = QueryRowAt(p, kv_head, min(row, p.query_rows - 1));
-    rules.last[c] = length - p.call.n_tokens + at.token;
-    rules.first[c] = p.call.window > 0 ? rules.last[c] - p.call.window + 1 : 0;
-    rules.slope[c] = AlibiSlope(p.call.max_bias, p.call.n_heads, at.head);
-    rules.mask[c] = nullptr;
-    if (p.call.mask != nullptr) {
-      rules.mask[c] = reinterpret_cast<const uint16_t*>(
-          reinterpret_cast<const unsigned char*>(p.call.mask) +
-          static_cast<int64_t>(sequence) * p.call.mask_sequence_stride +
-          static_cast<int64_t>(at.token) * p.call.mask_token_stride);
-    }
+    SetRules(p, sequence, length, kv_head, first_row + 8 * (c / 2) + 2 * (lane % 4) + c % 2, c,
+             &rules);
   }
   return rules;
 }

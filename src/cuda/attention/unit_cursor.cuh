@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The units of one kind that a warp does, piece by piece.
+// The units of one kind that a worker does, piece by piece. A worker is a warp, or the four warps
+// of a warpgroup.
 #pragma once
 
 #include "cuda/attention/params.h"
@@ -9,11 +10,28 @@
 
 namespace kvarn::cuda {
 
-__device__ __forceinline__ int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarpSize; }
-__device__ __forceinline__ int LaneIndex() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+template <int kWarps>
+__device__ __forceinline__ int WorkerIndex() {
+  return static_cast<int>(threadIdx.x) / (kWarps * kWarpSize);
+}
+template <int kWarps>
+__device__ __forceinline__ int ThreadOfWorker() {
+  return static_cast<int>(threadIdx.x) % (kWarps * kWarpSize);
+}
+
+// All threads of a worker. Named barrier 0 is that of the CTA.
+template <int kWarps>
+__device__ __forceinline__ void SyncWorker() {
+  if constexpr (kWarps == 1) {
+    __syncwarp();
+  } else {
+    asm volatile("barrier.sync %0, %1;" ::"r"(1 + WorkerIndex<kWarps>()), "n"(kWarps * kWarpSize)
+                 : "memory");
+  }
+}
 
 // State that lives across the loop over records is kept small: registers are short there.
-template <UnitKind kKind>
+template <UnitKind kKind, int kWarps>
 class UnitCursor {
  public:
   __device__ __forceinline__ explicit UnitCursor(const DecodeParams& p) {
@@ -22,7 +40,7 @@ class UnitCursor {
     // Asked for before the range is known: each would be a wait of its own.
     const int4 a = reinterpret_cast<const int4*>(share.pieces)[0];
     const int2 b = reinterpret_cast<const int2*>(share.pieces)[2];
-    first_block_ = share.blocks[WarpIndex() >> p.head_shift];
+    first_block_ = share.blocks[WorkerIndex<kWarps>() >> p.head_shift];
     piece_ = range.x;
     end_ = range.y;
     unit_ = last_ = 0;
@@ -37,7 +55,7 @@ class UnitCursor {
   __device__ __forceinline__ int kv_head() const { return kv_head_; }
   __device__ __forceinline__ int first_position() const { return first_position_; }
 
-  // Block of this warp's first unit, if that is in the first piece of the share.
+  // Block of this worker's first unit, if that is in the first piece of the share.
   __device__ __forceinline__ int first_block() const { return first_block_; }
 
   __device__ __forceinline__ void Next(const DecodeParams& p) {
@@ -55,25 +73,26 @@ class UnitCursor {
       }
     }
   }
-  // a, b: the first six fields of piece_. False if this warp has nothing to do in it.
+  // a, b: the first six fields of piece_. False if this worker has nothing to do in it.
   __device__ __forceinline__ bool Take(const DecodeParams& p, const int4& a, const int2& b) {
     if (a.z != kKind) return false;
-    const int sub = WarpIndex() >> p.head_shift;
+    const int sub = WorkerIndex<kWarps>() >> p.head_shift;
     if (sub >= b.x) {
       MarkEmpty(p);
       return false;
     }
     sequence_ = a.x;
-    kv_head_ = a.y + (WarpIndex() & ((1 << p.head_shift) - 1));
+    kv_head_ = a.y + (WorkerIndex<kWarps>() & ((1 << p.head_shift) - 1));
     unit_ = a.w + sub;
     last_ = a.w + b.x;
     first_position_ = b.y;
     return true;
   }
-  // The combine kernel looks at the partials of all warps of a piece.
+  // The combine kernel looks at the partials of all workers of a piece.
   __device__ __forceinline__ void MarkEmpty(const DecodeParams& p) {
-    if (LaneIndex() >= p.query_rows) return;
-    p.partial_sums[PartialSlot(p, piece_, WarpIndex()) * p.partial_rows + LaneIndex()] =
+    const int row = ThreadOfWorker<kWarps>();
+    if (row >= p.query_rows) return;
+    p.partial_sums[PartialSlot(p, piece_, WorkerIndex<kWarps>()) * p.partial_rows + row] =
         make_float2(kLowest, 0.0F);
   }
 

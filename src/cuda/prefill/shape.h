@@ -6,6 +6,7 @@
 
 #include <cstddef>
 
+#include "cuda/common/panels.h"
 #include "format/record_layout.h"
 
 namespace kvarn::cuda {
@@ -15,11 +16,6 @@ inline constexpr int kWarpRows = 16;      // query rows of a warp
 inline constexpr int kPrefillWarps = kPrefillRows / kWarpRows;
 inline constexpr int kPrefillThreads = 32 * kPrefillWarps;
 inline constexpr int kStageRows = 64;  // rows of K and V that are in shared memory at once
-
-// Matrices lie in panels of 64 columns: rows of 128 bytes one after the other, the 16-byte chunks
-// of a row swapped by swizzle.
-constexpr int PanelBytes(int rows) { return 128 * rows; }
-constexpr int PanelCount(int columns) { return (columns + 63) / 64; }
 
 template <int kKeyDim_, int kValueDim_, int kGroup_>
 struct PrefillShape {

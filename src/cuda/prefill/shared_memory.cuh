@@ -8,20 +8,9 @@
 
 #include <cstdint>
 
-#include "cuda/prefill/shape.h"
+#include "cuda/common/panels.cuh"
 
 namespace kvarn::cuda {
-
-// Offset of 16-byte chunk `chunk` (8 columns) of row `row` of a matrix of `rows` rows in panels.
-// The chunks of eight rows at one place, which a matrix instruction or `ldmatrix` reads, use
-// different banks. This is the 128-byte swizzle of the matrix descriptors of sm_90.
-__host__ __device__ constexpr int PanelOffset(int rows, int row, int chunk) {
-  return PanelBytes(rows) * (chunk >> 3) + 128 * row + 16 * ((chunk ^ row) & 7);
-}
-
-__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 // Four 8 x 8 matrices; thread i names row i % 8 of matrix i / 8.
 __device__ __forceinline__ void LoadMatrices(uint32_t address, uint32_t (&to)[4]) {
@@ -66,14 +55,6 @@ __device__ __forceinline__ void CommitCopies() {
 template <int kLeft>
 __device__ __forceinline__ void WaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
-
-// What this thread has written to shared memory becomes visible to matrix instructions that read it
-// by descriptor, once a barrier has been passed.
-__device__ __forceinline__ void FenceForMatrices() {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
 }
 
 }  // namespace kvarn::cuda

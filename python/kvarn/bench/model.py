@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kvarn bench model`: a GGUF model of a given shape with random weights.
+
+Speed does not depend on what the weights say, so any shape can be measured without a download. The
+model has llama's architecture, no vocabulary of words, and the same bytes for the same arguments.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from .llama import BenchError
+
+WEIGHTS = ("f16", "q8_0", "q4_0")
+_EXAMPLE = """\
+example: 32 query and 8 KV heads of 128 channels, as in an 8B model, in two small layers
+  kvarn bench model --out d128.gguf --layers 2 --heads 32 --kv-heads 8 --head-dim 128 --ffn 256
+  kvarn bench llama --model d128.gguf --plugin libggml-kvarn.so --depths 0,16384
+"""
+
+
+def add_parser(hosts) -> None:
+    parser = hosts.add_parser(
+        "model",
+        help="write a GGUF model of a given shape with random weights",
+        description=__doc__.split("\n\n", 1)[1],
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, required=True, help="the file to write")
+    for name, value, text in (
+        ("layers", 2, "transformer layers"),
+        ("heads", 32, "query heads"),
+        ("kv-heads", 8, "key and value heads; divides the query heads"),
+        ("head-dim", 128, "channels of a head, even"),
+        ("hidden", 256, "width of the model, a multiple of 32"),
+        ("ffn", 256, "width of the feed-forward layers, a multiple of 32"),
+        ("vocabulary", 256, "tokens"),
+        ("context", 131072, "positions the model claims to know"),
+        ("seed", 1, "of the weights"),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=value, help=f"{text} (default: {value})")
+    parser.add_argument("--weights", choices=WEIGHTS, default="f16", help="type of the matrices")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    _check(options)
+    try:
+        import gguf
+    except ImportError:
+        raise BenchError('the package gguf is missing: pip install "kvarn[bench]"') from None
+    kind = gguf.GGMLQuantizationType[options.weights.upper()]
+    random = np.random.default_rng(options.seed)
+    writer = gguf.GGUFWriter(options.out, "llama")
+    _describe(writer, options)
+    for name, shape in _tensors(options):
+        if len(shape) == 1:
+            writer.add_tensor(name, np.ones(shape, np.float32))
+            continue
+        values = random.standard_normal(shape, np.float32) / np.float32(np.sqrt(shape[1]))
+        writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file(progress=True)
+    writer.close()
+    return 0
+
+
+def _check(options) -> None:
+    for name in ("layers", "heads", "kv_heads", "head_dim", "hidden", "ffn", "vocabulary"):
+        if getattr(options, name) < 1:
+            raise BenchError(f"--{name.replace('_', '-')} {getattr(options, name)}: at least 1.")
+    for name, step in (("head_dim", 2), ("hidden", 32), ("ffn", 32)):
+        if getattr(options, name) % step:
+            raise BenchError(
+                f"--{name.replace('_', '-')} {getattr(options, name)}: not a multiple of {step}."
+            )
+    if options.heads % options.kv_heads:
+        raise BenchError(f"--kv-heads {options.kv_heads}: does not divide {options.heads} heads.")
+    if options.heads * options.head_dim % 32:
+        raise BenchError("heads times head dim must be a multiple of 32.")
+    if not options.out.absolute().parent.is_dir():
+        raise BenchError(f"--out {options.out}: its folder does not exist.")
+
+
+def _describe(writer, options) -> None:
+    writer.add_name("random weights")
+    writer.add_block_count(options.layers)
+    writer.add_context_length(options.context)
+    writer.add_embedding_length(options.hidden)
+    writer.add_feed_forward_length(options.ffn)
+    writer.add_head_count(options.heads)
+    writer.add_head_count_kv(options.kv_heads)
+    writer.add_key_length(options.head_dim)
+    writer.add_value_length(options.head_dim)
+    writer.add_rope_dimension_count(options.head_dim)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(options.vocabulary)
+    writer.add_tokenizer_model("no_vocab")
+
+
+def _tensors(options) -> list[tuple[str, tuple[int, ...]]]:
+    hidden, ffn = options.hidden, options.ffn
+    query, kv = options.heads * options.head_dim, options.kv_heads * options.head_dim
+    tensors = [
+        ("token_embd.weight", (options.vocabulary, hidden)),
+        ("output_norm.weight", (hidden,)),
+        ("output.weight", (options.vocabulary, hidden)),
+    ]
+    for layer in range(options.layers):
+        tensors += [
+            (f"blk.{layer}.{name}.weight", shape)
+            for name, shape in (
+                ("attn_norm", (hidden,)),
+                ("attn_q", (query, hidden)),
+                ("attn_k", (kv, hidden)),
+                ("attn_v", (kv, hidden)),
+                ("attn_output", (hidden, query)),
+                ("ffn_norm", (hidden,)),
+                ("ffn_gate", (ffn, hidden)),
+                ("ffn_up", (ffn, hidden)),
+                ("ffn_down", (hidden, ffn)),
+            )
+        ]
+    return tensors

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The records of a worker, one stream of bulk copies across pieces.
+#pragma once
+
+#include "cuda/attention/record_copy.cuh"
+
+namespace kvarn::cuda {
+
+// The records of a worker: copies run one record ahead.
+template <typename Shape>
+class RecordStream {
+ public:
+  __device__ __forceinline__ RecordStream(const DecodeParams& p, unsigned char* memory)
+      : p_(p), ahead_(p), copy_(memory) {
+    if (ahead_.Done()) return;
+    if (ahead_.piece() == p.shares[blockIdx.x].first_piece) {
+      block_ = ahead_.first_block();
+    } else {
+      Locate();
+    }
+    if (!copy_.Issues()) return;
+    copy_.IssueKey(Key());
+    copy_.IssueValue(Value(), 0);
+  }
+
+  __device__ __forceinline__ bool Done() const { return ahead_.Done(); }
+  __device__ __forceinline__ const UnitCursor<kRecordUnits, Shape::kWorkerWarps>& at() const {
+    return ahead_;
+  }
+  __device__ __forceinline__ RecordCopy<Shape>& copy() { return copy_; }
+  __device__ __forceinline__ const unsigned char* Key() const {
+    return static_cast<const unsigned char*>(p_.call.key_records) +
+           static_cast<int64_t>(block_) * p_.call.key_block_stride +
+           ahead_.kv_head() * p_.call.key_head_stride;
+  }
+  __device__ __forceinline__ const unsigned char* Value() const {
+    return static_cast<const unsigned char*>(p_.call.value_records) +
+           static_cast<int64_t>(block_) * p_.call.value_block_stride +
+           ahead_.kv_head() * p_.call.value_head_stride;
+  }
+  __device__ __forceinline__ void Next() {
+    ahead_.Next(p_);
+    if (!ahead_.Done()) Locate();
+  }
+
+ private:
+  __device__ __forceinline__ void Locate() {
+    const int tile = ahead_.first_position() / Shape::kGroup + ahead_.unit();
+    block_ =
+        p_.call.block_table[static_cast<int64_t>(ahead_.sequence()) * p_.call.block_table_stride +
+                            tile];
+  }
+
+  const DecodeParams& p_;
+  UnitCursor<kRecordUnits, Shape::kWorkerWarps> ahead_;
+  RecordCopy<Shape> copy_;
+  int32_t block_ = 0;  // widened where it is used: doing so waits for it
+};
+
+}  // namespace kvarn::cuda
