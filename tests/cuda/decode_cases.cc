@@ -69,7 +69,9 @@ std::vector<AttentionCase> DecodeCases() {
       c.n_tokens = width, c.lengths = ragged, c.softcap = 20.0F, c.window = 200, c.max_bias = 8.0F;
     });
     for (const float gain : {1e-3F, 50.0F}) {
-      add([&](AttentionCase& c) { c.n_tokens = width, c.key_gain = gain, c.lengths = {900, 2300}; });
+      add([&](AttentionCase& c) {
+        c.n_tokens = width, c.key_gain = gain, c.lengths = {900, 2300};
+      });
     }
   }
   add([&](AttentionCase& c) { c.n_tokens = 4, c.mask = true, c.lengths = ragged; });
