@@ -12,18 +12,18 @@ Example: cuda_decode_bench.py --library libkvarn_cuda.so --presets k4v2 k2v2
 import argparse
 import ctypes
 import statistics
+import sys
+from pathlib import Path
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "python"))  # its structures; not installed
+from kvarn._abi import Format
+from kvarn._abi_cuda import Decode
+
 GROUP = 128
 RING = 256
-
-
-class Format(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_int32) for name in ("role", "mode", "order", "bits", "group", "head_dim")
-    ]
 
 
 class Tile(ctypes.Structure):
@@ -37,31 +37,6 @@ class Tile(ctypes.Structure):
         ("later_row_stride", ctypes.c_int64),
         ("later_from", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
-    ]
-
-
-def fields(text: str) -> list:
-    kinds = {"p": ctypes.c_void_p, "l": ctypes.c_int64, "i": ctypes.c_int32, "f": ctypes.c_float}
-    return [(name, kinds[kind]) for kind, name in (word.split(":") for word in text.split())]
-
-
-class Decode(ctypes.Structure):
-    """kvarn_cuda_decode of kvarn_cuda.h."""
-
-    _fields_ = [
-        ("key_format", Format),
-        ("value_format", Format),
-        *fields(
-            "i:dtype i:n_sequences i:n_tokens i:n_heads i:n_kv_heads p:key_records p:value_records"
-            " l:key_block_stride l:key_head_stride l:value_block_stride l:value_head_stride"
-            " p:block_table i:block_table_stride p:exact_keys p:exact_values"
-            " l:exact_key_row_stride l:exact_key_head_stride l:exact_value_row_stride"
-            " l:exact_value_head_stride i:ring_rows p:lengths p:sealed_rows p:sink_rows p:ring_base"
-            " i:ring_base_stride p:query l:query_sequence_stride l:query_token_stride"
-            " l:query_head_stride p:out l:out_sequence_stride l:out_token_stride l:out_head_stride"
-            " f:scale f:softcap i:window f:max_bias p:sinks p:mask l:mask_sequence_stride"
-            " l:mask_token_stride"
-        ),
     ]
 
 

@@ -15,22 +15,10 @@ import ctypes
 import statistics
 
 import torch
-from cuda_decode_bench import GROUP, RING, Decode, Format, encode, fields, load
+from cuda_decode_bench import GROUP, RING, Format, encode, load
+from kvarn._abi_cuda import Prefill
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
-
-
-class Prefill(ctypes.Structure):
-    """kvarn_cuda_prefill of kvarn_cuda.h."""
-
-    _fields_ = [
-        ("attention", Decode),
-        *fields(
-            "i:total_tokens p:query_begin p:chunk_keys p:chunk_values l:chunk_key_row_stride"
-            " l:chunk_key_head_stride l:chunk_value_row_stride l:chunk_value_head_stride"
-            " i:seal_lag"
-        ),
-    ]
 
 
 def median_us(call, runs: int) -> float:

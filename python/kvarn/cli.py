@@ -5,6 +5,7 @@ import argparse
 import sys
 
 from .bench import llama, model
+from .bench.error import BenchError
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         return options.run(options)
-    except llama.BenchError as error:
+    except BenchError as error:
         print(f"kvarn: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..presets import BY_NAME
 from . import report
+from .error import BenchError
 from .samples import Samples
 
 STOCK = ("f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
@@ -27,10 +28,6 @@ example:
   kvarn bench llama --model SmolLM2.gguf --plugin build/release/plugins/ggml/libggml-kvarn.so \\
     --depths 0,8192 --caches f16,q8_0,kvarn_k4v2_g128 --json speed.json --plot speed.svg
 """
-
-
-class BenchError(RuntimeError):
-    """What was wrong, what is allowed and what to do, for a person to read."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .llama import BenchError
+from .error import BenchError
 
 WEIGHTS = ("f16", "q8_0", "q4_0")
 _EXAMPLE = """\

@@ -9,7 +9,8 @@ from vllm.v1.attention.backend import AttentionBackend
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout
 
-from ..presets import BY_NAME, PRESETS, Preset
+from ..presets import BY_NAME, Preset
+from .preset_classes import by_preset
 
 
 class KvarnBackend(AttentionBackend):
@@ -95,14 +96,7 @@ class KvarnBackend(AttentionBackend):
         )
 
 
-def _make(preset: Preset) -> type[KvarnBackend]:
-    name = "".join(part.capitalize() for part in preset.name.split("_")) + "Backend"
-    made = type(name, (KvarnBackend,), {"preset": preset, "__module__": __name__})
-    globals()[name] = made  # vLLM finds it by its path
-    return made
-
-
-_CLASSES = {preset.name: _make(preset) for preset in PRESETS}
+_CLASSES = by_preset(KvarnBackend, "Backend", globals())
 
 
 class CpuLane:

@@ -12,7 +12,7 @@ from .. import _abi
 from .._library import check, library
 from ..presets import BY_NAME
 from . import threads
-from .refusal import refuse
+from .refusal import of_layer, refuse
 from .ring import RingLayer, RingShape
 
 # Pairs of a query row and a key below which waking a thread costs more than it saves.
@@ -37,16 +37,15 @@ class KvarnImpl(AttentionImpl):
     ) -> None:
         refuse(
             kv_cache_dtype,
-            {
-                "ALiBi": alibi_slopes is not None,
-                f"a sliding window of {sliding_window} tokens": sliding_window is not None,
-                f"a logit soft-cap of {logits_soft_cap}": bool(logits_soft_cap),
-                f"attention type {attn_type}": attn_type != AttentionType.DECODER,
-                "layers that share a KV cache": kv_sharing_target_layer_name is not None,
-                "attention sinks": sinks is not None,
-                "decode context parallelism": self.dcp_world_size > 1,
-                "prefill context parallelism": self.pcp_world_size > 1,
-            },
+            of_layer(
+                self,
+                alibi_slopes,
+                sliding_window,
+                logits_soft_cap,
+                attn_type,
+                kv_sharing_target_layer_name,
+                sinks,
+            ),
         )
         self.num_heads = num_heads
         self.head_size = head_size

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from vllm.logger import init_logger
 from vllm.v1.attention.backend import AttentionMetadataBuilder
 
-logger = init_logger("vllm.kvarn")
+from .pages import check_page
 
 
 @dataclass
@@ -64,20 +63,7 @@ def _int32(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _check_page(spec, vllm_config) -> None:
-    """vLLM pads pages to the largest one of a model without a word; then nothing is saved."""
     wanted = spec.unpadded_page_size_bytes
-    if spec.page_size_bytes != wanted:
-        raise ValueError(
-            f"kvarn: vLLM padded its pages from {wanted} to {spec.page_size_bytes} bytes, because "
-            "layers with another cache dtype have larger ones; nothing would be saved. "
-            "Leave --kv-cache-dtype-skip-layers out, or use --kv-cache-dtype auto."
-        )
     element = torch.empty(0, dtype=vllm_config.model_config.dtype).element_size()
     plain = spec.block_size * spec.num_kv_heads * (spec.head_size + spec.head_size_v) * element
-    logger.info_once(
-        "kvarn: %d bytes for %d tokens of a layer instead of %d (%.2f times smaller)",
-        wanted,
-        spec.block_size,
-        plain,
-        plain / wanted,
-    )
+    check_page(spec, wanted, plain)

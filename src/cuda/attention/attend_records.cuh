@@ -20,12 +20,10 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
   const unsigned char* key = memory + Shape::kKeyAt;
   const auto* key_balance = reinterpret_cast<const uint32_t*>(key + Shape::kKey.balance);
   RecordCopy<Shape>& copy = stream->copy();
-  constexpr int kBalanceWords = Shape::kKeyDim / 4;
-  constexpr int kBalanceParts = BalanceParts<Shape>();
   State state;
   ColumnRules<State::kColumns> rules = {};
   float unit[State::kColumns] = {};
-  uint32_t balance[kBalanceParts] = {};
+  uint32_t balance[BalanceParts<Shape>()] = {};
   const unsigned char* record = stream->Key();
   int piece = stream->at().piece();
   int sequence = stream->at().sequence();
@@ -38,11 +36,7 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
     bool same = !fresh;
     if (!fresh) {
       copy.WaitKey();
-#pragma unroll
-      for (int i = 0; i < kBalanceParts; ++i) {
-        const int w = kWarpSize * i + lane;
-        same = same && (w >= kBalanceWords || key_balance[w] == balance[i]);
-      }
+      same = HasBalance<Shape>(key_balance, balance, lane);
     }
     if (!__all_sync(0xFFFFFFFFU, same)) {
       const unsigned char* e = (fresh ? record : key) + Shape::kKey.balance;

@@ -38,6 +38,20 @@ constexpr int BalanceParts() {
   return (Shape::kKeyDim / 4 + kWarpSize - 1) / kWarpSize;
 }
 
+// Whether the s of a record is the one whose words this lane kept; vote over the warp.
+template <typename Shape>
+__device__ __forceinline__ bool HasBalance(const uint32_t* balance,
+                                           const uint32_t (&kept)[BalanceParts<Shape>()],
+                                           int lane) {
+  bool same = true;
+#pragma unroll
+  for (int i = 0; i < BalanceParts<Shape>(); ++i) {
+    const int w = kWarpSize * i + lane;
+    same = same && (w >= Shape::kKeyDim / 4 || balance[w] == kept[i]);
+  }
+  return same;
+}
+
 // 1 / s of a record as fp32 [Dk] in shared memory; `words` are this lane's words of s.
 template <typename Shape>
 __device__ __forceinline__ void InverseBalance(const uint32_t (&words)[BalanceParts<Shape>()],

@@ -5,7 +5,8 @@
 
 #include <cstdint>
 
-#include "cuda/attention/unit_cursor.cuh"
+#include "cuda/attention/shape.h"
+#include "cuda/attention/worker.cuh"
 
 namespace kvarn::cuda {
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/attention/record_copy.cuh"
+#include "cuda/attention/unit_cursor.cuh"
 
 namespace kvarn::cuda {
 

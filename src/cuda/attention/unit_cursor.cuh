@@ -1,34 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The units of one kind that a worker does, piece by piece. A worker is a warp, or the four warps
-// of a warpgroup.
+// The units of one kind that a worker does, piece by piece.
 #pragma once
 
 #include "cuda/attention/params.h"
 #include "cuda/attention/shape.h"
 #include "cuda/attention/softmax.cuh"
+#include "cuda/attention/worker.cuh"
 
 namespace kvarn::cuda {
-
-template <int kWarps>
-__device__ __forceinline__ int WorkerIndex() {
-  return static_cast<int>(threadIdx.x) / (kWarps * kWarpSize);
-}
-template <int kWarps>
-__device__ __forceinline__ int ThreadOfWorker() {
-  return static_cast<int>(threadIdx.x) % (kWarps * kWarpSize);
-}
-
-// All threads of a worker. Named barrier 0 is that of the CTA.
-template <int kWarps>
-__device__ __forceinline__ void SyncWorker() {
-  if constexpr (kWarps == 1) {
-    __syncwarp();
-  } else {
-    asm volatile("barrier.sync %0, %1;" ::"r"(1 + WorkerIndex<kWarps>()), "n"(kWarps * kWarpSize)
-                 : "memory");
-  }
-}
 
 // State that lives across the loop over records is kept small: registers are short there.
 template <UnitKind kKind, int kWarps>

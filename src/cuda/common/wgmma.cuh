@@ -34,82 +34,50 @@ __device__ __forceinline__ void EndProducts() {
   WaitProducts<0>();
 }
 
+// An instruction on 16-bit operands: KIND and what follows the operands' type, then the operands.
+#define KVARN_WGMMA(IS_BF16, KIND, REST, ...)         \
+  if constexpr (IS_BF16) {                            \
+    asm volatile(KIND "bf16.bf16 " REST __VA_ARGS__); \
+  } else {                                            \
+    asm volatile(KIND "f16.f16 " REST __VA_ARGS__);   \
+  }
+
 // d[0 .. kColumns / 8) += a b: 64 rows, kColumns columns, depth 16; a in registers (rows 16 w
 // onwards in warp w of four), b with the depth in columns, or with kTransposed in rows.
 template <int kColumns, bool kBf16, bool kTransposed>
 __device__ __forceinline__ void MultiplyRegisters(float (*d)[4], const uint32_t (&a)[4],
                                                   uint64_t b) {
   if constexpr (kColumns == 16) {
-    if constexpr (kBf16) {
-      asm volatile(
-          "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+    KVARN_WGMMA(kBf16, "wgmma.mma_async.sync.aligned.m64n16k16.f32.",
           "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-          "{%8, %9, %10, %11}, %12, 1, 1, 1, %13;"
+          "{%8, %9, %10, %11}, %12, 1, 1, 1, %13;",
           : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
             "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3])
           : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed ? 1 : 0));
-    } else {
-      asm volatile(
-          "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
-          "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-          "{%8, %9, %10, %11}, %12, 1, 1, 1, %13;"
-          : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
-            "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed ? 1 : 0));
-    }
   } else if constexpr (kColumns == 32) {
-    if constexpr (kBf16) {
-      asm volatile(
-          "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+    KVARN_WGMMA(kBf16, "wgmma.mma_async.sync.aligned.m64n32k16.f32.",
           "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-          "{%16, %17, %18, %19}, %20, 1, 1, 1, %21;"
+          "{%16, %17, %18, %19}, %20, 1, 1, 1, %21;",
           : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
             "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),
             "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
           : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed ? 1 : 0));
-    } else {
-      asm volatile(
-          "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-          "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-          "{%16, %17, %18, %19}, %20, 1, 1, 1, %21;"
-          : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
-            "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),
-            "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed ? 1 : 0));
-    }
   } else if constexpr (kColumns == 48) {
-    if constexpr (kBf16) {
-      asm volatile(
-          "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 "
+    KVARN_WGMMA(kBf16, "wgmma.mma_async.sync.aligned.m64n48k16.f32.",
           "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
           "%16, %17, %18, %19, %20, %21, %22, %23}, "
-          "{%24, %25, %26, %27}, %28, 1, 1, 1, %29;"
+          "{%24, %25, %26, %27}, %28, 1, 1, 1, %29;",
           : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
             "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),
             "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),
             "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),
             "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3])
           : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed ? 1 : 0));
-    } else {
-      asm volatile(
-          "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 "
-          "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-          "%16, %17, %18, %19, %20, %21, %22, %23}, "
-          "{%24, %25, %26, %27}, %28, 1, 1, 1, %29;"
-          : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
-            "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),
-            "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),
-            "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),
-            "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed ? 1 : 0));
-    }
   } else if constexpr (kColumns == 64) {
-    if constexpr (kBf16) {
-      asm volatile(
-          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+    KVARN_WGMMA(kBf16, "wgmma.mma_async.sync.aligned.m64n64k16.f32.",
           "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
           "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-          "{%32, %33, %34, %35}, %36, 1, 1, 1, %37;"
+          "{%32, %33, %34, %35}, %36, 1, 1, 1, %37;",
           : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
             "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),
             "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),
@@ -118,22 +86,9 @@ __device__ __forceinline__ void MultiplyRegisters(float (*d)[4], const uint32_t 
             "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
             "+f"(d[7][2]), "+f"(d[7][3])
           : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed ? 1 : 0));
-    } else {
-      asm volatile(
-          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-          "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-          "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-          "{%32, %33, %34, %35}, %36, 1, 1, 1, %37;"
-          : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), "+f"(d[1][0]),
-            "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), "+f"(d[2][0]), "+f"(d[2][1]),
-            "+f"(d[2][2]), "+f"(d[2][3]), "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]),
-            "+f"(d[3][3]), "+f"(d[4][0]), "+f"(d[4][1]), "+f"(d[4][2]), "+f"(d[4][3]),
-            "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]), "+f"(d[6][0]),
-            "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]), "+f"(d[7][0]), "+f"(d[7][1]),
-            "+f"(d[7][2]), "+f"(d[7][3])
-          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed ? 1 : 0));
-    }
   }
 }
+
+#undef KVARN_WGMMA
 
 }  // namespace kvarn::cuda

@@ -8,7 +8,8 @@ from vllm.v1.attention.backend import AttentionBackend
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
 from ... import _abi
-from ...presets import BY_NAME, PRESETS, Preset
+from ...presets import BY_NAME, Preset
+from ..preset_classes import by_preset
 
 HEAD_DIMS = (64, 80, 96, 112, 128, 192, 256)  # for which kernels may be compiled
 
@@ -89,14 +90,7 @@ class CudaBackend(AttentionBackend):
         return ", ".join(said) or None
 
 
-def _make(preset: Preset) -> type[CudaBackend]:
-    name = "".join(part.capitalize() for part in preset.name.split("_")) + "CudaBackend"
-    made = type(name, (CudaBackend,), {"preset": preset, "__module__": __name__})
-    globals()[name] = made  # vLLM finds it by its path
-    return made
-
-
-_CLASSES = {preset.name: _make(preset) for preset in PRESETS}
+_CLASSES = by_preset(CudaBackend, "CudaBackend", globals())
 
 
 class CudaLane:

@@ -7,7 +7,7 @@ from vllm.forward_context import get_forward_context
 from vllm.v1.attention.backend import AttentionImpl, AttentionType
 
 from ...presets import BY_NAME
-from ..refusal import refuse
+from ..refusal import of_layer, refuse
 from .specs import PageShape
 from .step import LayerMemory, Limits, StepKernels
 from .tail import TailLayer
@@ -37,14 +37,15 @@ class CudaImpl(AttentionImpl):
         refuse(
             kv_cache_dtype,
             {
-                "ALiBi": alibi_slopes is not None,
-                f"a sliding window of {sliding_window} tokens": sliding_window is not None,
-                f"a logit soft-cap of {logits_soft_cap}": bool(logits_soft_cap),
-                f"attention type {attn_type}": attn_type != AttentionType.DECODER,
-                "layers that share a KV cache": kv_sharing_target_layer_name is not None,
-                "attention sinks": sinks is not None,
-                "decode context parallelism": self.dcp_world_size > 1,
-                "prefill context parallelism": self.pcp_world_size > 1,
+                **of_layer(
+                    self,
+                    alibi_slopes,
+                    sliding_window,
+                    logits_soft_cap,
+                    attn_type,
+                    kv_sharing_target_layer_name,
+                    sinks,
+                ),
                 "KV connectors": self._config.kv_transfer_config is not None,
                 f"drafts by {drafts}": drafts not in _DRAFTS,
                 "--disable-hybrid-kv-cache-manager": bool(

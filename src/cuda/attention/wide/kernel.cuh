@@ -28,8 +28,7 @@ __device__ __forceinline__ void AttendRecordsWide(const DecodeParams& p, unsigne
     return reinterpret_cast<uint2*>(memory + Shape::kQueryAt + n * Shape::kTileQueryBytes);
   };
   RecordCopy<Shape>& copy = stream->copy();
-  constexpr int kBalanceParts = BalanceParts<Tile>();
-  uint32_t balance[kBalanceParts] = {};
+  uint32_t balance[BalanceParts<Tile>()] = {};
   WideState<Shape> state;
   int buffer = 0;
   bool fresh = true;  // first record of a piece: its s is read from memory while it is copied
@@ -50,13 +49,7 @@ __device__ __forceinline__ void AttendRecordsWide(const DecodeParams& p, unsigne
       copy.WaitKey();
     }
     bool same = !fresh;
-    if (!fresh) {
-#pragma unroll
-      for (int i = 0; i < kBalanceParts; ++i) {
-        const int w = kWarpSize * i + lane;
-        same = same && (w >= Shape::kKeyDim / 4 || key_balance[w] == balance[i]);
-      }
-    }
+    if (!fresh) same = HasBalance<Tile>(key_balance, balance, lane);
     if (!__all_sync(0xFFFFFFFFU, same)) {
 #pragma unroll 1
       for (int n = warp; n < Shape::kColumnTiles; n += kGroupWarps) {

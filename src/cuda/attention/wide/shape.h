@@ -59,7 +59,7 @@ struct WideShape {
   static constexpr int kWarps = kFits < kMost ? kFits : kMost;               // workers of a CTA
   static_assert(kWarps >= 1);
   static constexpr int kThreads = kWarps * kWorkerWarps * kWarpSize;
-  static constexpr int kRegisters = kWarps == 4 ? 128 : kWarps == 3 ? 168 : 255;
+  static constexpr int kRegisters = kWarps == 3 ? 168 : 255;
   static constexpr size_t kSharedBytes = kWarps * kWorkerBytes;
 };
 

@@ -28,19 +28,6 @@ struct WideState {
   }
 };
 
-// True in all threads of the worker if it is in one.
-template <int kWarps>
-__device__ __forceinline__ bool AnyOfWorker(bool mine) {
-  uint32_t any = 0;
-  asm volatile(
-      "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\n"
-      "barrier.red.or.pred q, %2, %3, p;\nselp.u32 %0, 1, 0, q;\n}"
-      : "=r"(any)
-      : "r"(mine ? 1U : 0U), "r"(1 + WorkerIndex<kWarps>()), "n"(kWarps * kWarpSize)
-      : "memory");
-  return any != 0;
-}
-
 // What the warps have left for a pair of rows.
 template <typename Shape>
 __device__ __forceinline__ void LoadParts(const WideColumns<Shape>& columns, int pair,
