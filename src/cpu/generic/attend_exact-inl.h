@@ -1,16 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention against an exact tile, in fp32. See vec-inl.h on inclusion.
+// Attention against an exact tile, in fp32: kExactRows rows at a time are converted into `tile` and
+// meet all query rows while they are in the first-level cache. See vec-inl.h on inclusion.
 
-// fp32 copy of an exact tile, [group][stride], padding zero.
-static void LoadExactTile(const AttendState& s, const uint16_t* exact, int group, int dim,
-                          int stride) {
-  for (int g = 0; g < group; ++g) {
-    float* to = s.tile + static_cast<int64_t>(g) * stride;
-    ToFloat(exact + static_cast<int64_t>(g) * dim, to, dim);
-    for (int d = dim; d < stride; ++d) to[d] = 0.0F;
+// Rows [first, first + kExactRows) of an exact tile as fp32, [kExactRows][stride], padding zero.
+struct ExactTile {
+  const uint16_t* rows;  // fp16 [group][dim]
+  int dim, stride;
+
+  KVARN_INLINE_MEMBER void Load(int first, float* to) const {
+    const uint16_t* from = rows + static_cast<int64_t>(first) * dim;
+    if (dim == stride) return ToFloat(from, to, kExactRows * dim);
+    for (int g = 0; g < kExactRows; ++g) {
+      ToFloat(from + static_cast<int64_t>(g) * dim, to, dim);
+      for (int d = dim; d < stride; ++d) to[d] = 0.0F;
+      to += stride;
+    }
   }
-}
+};
+
+// Likewise of a tile of a paged sequence; zeros beyond its length.
+struct PagedExactTile {
+  const AttendState* s;
+  kvarn_role role;
+  int64_t tile;
+  int group, dim, stride;
+
+  KVARN_INLINE_MEMBER void Load(int first, float* to) const {
+    const PagedTiles& paged = s->task->paged;
+    const kvarn_paged_step& step = *paged.step;
+    const int token = static_cast<int>(tile) * group + first;
+    for (int g = 0; g < kExactRows; ++g) {
+      int d = 0;
+      if (token + g < step.lengths[paged.sequence]) {
+        LoadRow(step.dtype, ExactRow(step, paged.sequence, role, s->task->kv_head, token + g), to,
+                dim);
+        d = dim;
+      }
+      for (; d < stride; ++d) to[d] = 0.0F;
+      to += stride;
+    }
+  }
+};
 
 // Sums of neighbours: lanes 2i and 2i + 1 of a, then of b.
 template <int... kLane>
@@ -19,67 +50,74 @@ KVARN_INLINE Vf AddNeighbours(Vf a, Vf b, std::integer_sequence<int, kLane...>) 
          __builtin_shufflevector(a, b, (2 * kLane + 1)...);
 }
 
-// Likewise of a tile of a paged sequence, row by row; zeros beyond its length.
-static void LoadPagedTile(const AttendState& s, kvarn_role role, int64_t tile, int group, int dim,
-                          int stride) {
-  const PagedTiles& paged = s.task->paged;
-  const kvarn_paged_step& step = *paged.step;
-  const int first = static_cast<int>(tile) * group;
-  const int left = step.lengths[paged.sequence] - first;
-  const int rows = left < group ? left : group;
-  for (int g = 0; g < rows; ++g) {
-    float* to = s.tile + static_cast<int64_t>(g) * stride;
-    LoadRow(step.dtype, ExactRow(step, paged.sequence, role, s.task->kv_head, first + g), to, dim);
-    for (int d = dim; d < stride; ++d) to[d] = 0.0F;
+// Products of a query row with kWidth rows, whose sums over lanes are then formed together.
+KVARN_INLINE Vf ScoreColumns(const float* q, const float* k, int stride) {
+  Vf sum[kWidth];
+#pragma GCC unroll 16
+  for (int i = 0; i < kWidth; ++i) sum[i] = Vf{};
+  for (int d = 0; d < stride; d += kWidth) {
+    const Vf at = Load(q + d);
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) {
+      sum[i] = Fma(at, Load(k + static_cast<int64_t>(i) * stride + d), sum[i]);
+    }
   }
-  const size_t rest = static_cast<size_t>(group - rows) * static_cast<size_t>(stride);
-  __builtin_memset(s.tile + static_cast<int64_t>(rows) * stride, 0, sizeof(float) * rest);
+#pragma GCC unroll 4
+  for (int n = kWidth; n > 1; n /= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n / 2; ++i) {
+      sum[i] = AddNeighbours(sum[2 * i], sum[2 * i + 1], std::make_integer_sequence<int, kWidth>());
+    }
+  }
+  return sum[0];
 }
 
-// Scores of the tile in `tile`, kWidth columns at a time, whose sums over lanes are then formed
-// together.
-static void ScoreLoaded(AttendState* s, const RowSet& rows, int group) {
+template <typename Tile>
+static void ScoreExactTile(AttendState* s, const RowSet& rows, const Tile& tile, int group) {
   const int stride = s->key_stride;
-  for (int r = 0; r < s->rows; ++r) {
-    if (!rows.has[r]) continue;
-    const float* q = s->query + static_cast<int64_t>(r) * stride;
-    float* out = s->score + static_cast<int64_t>(r) * kMaxGroup;
-    for (int g = 0; g < group; g += kWidth) {
-      const float* k = s->tile + static_cast<int64_t>(g) * stride;
-      Vf sum[kWidth] = {};
-      for (int d = 0; d < stride; d += kWidth) {
-        const Vf at = Load(q + d);
-        for (int i = 0; i < kWidth; ++i) {
-          sum[i] = sum[i] + at * Load(k + static_cast<int64_t>(i) * stride + d);
-        }
+  for (int first = 0; first < group; first += kExactRows) {
+    tile.Load(first, s->tile);
+    for (int r = 0; r < s->rows; ++r) {
+      if (!rows.has[r]) continue;
+      const float* q = s->query + static_cast<int64_t>(r) * stride;
+      float* out = s->score + static_cast<int64_t>(r) * kMaxGroup + first;
+      for (int g = 0; g < kExactRows; g += kWidth) {
+        Store(out + g, ScoreColumns(q, s->tile + static_cast<int64_t>(g) * stride, stride));
       }
-      for (int n = kWidth; n > 1; n /= 2) {
-        for (int i = 0; i < n / 2; ++i) {
-          sum[i] =
-              AddNeighbours(sum[2 * i], sum[2 * i + 1], std::make_integer_sequence<int, kWidth>());
-        }
-      }
-      Store(out + g, sum[0]);
     }
   }
 }
 
-// Of the tile in `tile`.
-static void AccumulateLoaded(AttendState* s, const RowSet& rows, int group) {
-  constexpr int kParts = kRowAlign / kWidth;  // sums in flight: each waits for its last addition
+template <typename Tile>
+static void AccumulateExactTile(AttendState* s, const RowSet& rows, const Tile& tile, int group) {
+  constexpr int kParts = kRowAlign / kWidth;
   const int stride = s->value_stride;
-  for (int r = 0; r < s->rows; ++r) {
-    if (!rows.has[r]) continue;
-    const float* p = s->score + static_cast<int64_t>(r) * kMaxGroup;
-    float* out = s->task->partial.plain + static_cast<int64_t>(r) * stride;
-    for (int d = 0; d < stride; d += kRowAlign) {
-      Vf sum[kParts];
-      for (int i = 0; i < kParts; ++i) sum[i] = Load(out + d + i * kWidth);
-      for (int g = 0; g < group; ++g) {
-        const float* v = s->tile + static_cast<int64_t>(g) * stride + d;
-        for (int i = 0; i < kParts; ++i) sum[i] = sum[i] + p[g] * Load(v + i * kWidth);
+  for (int first = 0; first < group; first += kExactRows) {
+    tile.Load(first, s->tile);
+    for (int r = 0; r < s->rows; ++r) {
+      if (!rows.has[r]) continue;
+      const float* p = s->score + static_cast<int64_t>(r) * kMaxGroup + first;
+      float* out = s->task->partial.plain + static_cast<int64_t>(r) * stride;
+      for (int d = 0; d < stride; d += kRowAlign) {
+        Vf even[kParts];  // sums of even and odd rows: each waits for its last addition
+        Vf odd[kParts];
+#pragma GCC unroll 8
+        for (int i = 0; i < kParts; ++i) {
+          even[i] = Load(out + d + i * kWidth);
+          odd[i] = Vf{};
+        }
+        const float* v = s->tile + d;
+        for (int g = 0; g < kExactRows; g += 2) {
+#pragma GCC unroll 8
+          for (int i = 0; i < kParts; ++i) {
+            even[i] = Fma(Fill(p[g]), Load(v + i * kWidth), even[i]);
+            odd[i] = Fma(Fill(p[g + 1]), Load(v + stride + i * kWidth), odd[i]);
+          }
+          v += 2 * static_cast<int64_t>(stride);
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < kParts; ++i) Store(out + d + i * kWidth, even[i] + odd[i]);
       }
-      for (int i = 0; i < kParts; ++i) Store(out + d + i * kWidth, sum[i]);
     }
   }
 }

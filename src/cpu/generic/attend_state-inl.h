@@ -5,7 +5,10 @@
 
 static const float kMinusInfinity = -__builtin_inff();
 
-// Everything the steps below share.
+// What a query row sees of a tile. kAll: its mask is zero in every column.
+enum class Sight { kNothing, kSome, kAll };
+
+// Everything the steps share.
 struct AttendState {
   const AttentionTask* task;
   const AttentionShape* shape;
@@ -16,19 +19,21 @@ struct AttendState {
   float* query;
   float* rotated;
   int8_t* weights;
-  float* score;    // [rows][kMaxGroup], becomes the probabilities
-  float* mask;     // [rows][kMaxGroup]
-  float* product;  // [rows][product_stride]
+  float* score;  // [rows][kMaxGroup], may become the probabilities
+  float* mask;   // [rows][kMaxGroup]
   float* tile;
   int weight_stride;
-  int product_stride;
   bool rotated_valid;
   int8_t balance[kMaxHeadDim];  // of the rotated queries
   float slope[kQueryBlock];     // ALiBi
   int mask_row[kQueryBlock];    // row of `mask` that holds this row's mask
-  bool visible[kQueryBlock];    // any column of the tile visible
-  int64_t index[kQueryBlock];   // planes: of the token among those of the call
-  int64_t sealed_tiles;         // paged: tiles below are records
+  Sight sight[kQueryBlock];
+  DotRow dots[kQueryBlock];                  // where the products with a record go
+  alignas(64) float value_scale[kMaxGroup];  // a and z of a V record
+  alignas(64) float value_zero[kMaxGroup];
+  alignas(64) float unused[kMaxGroup];  // scores of rows that read another representation
+  int64_t index[kQueryBlock];           // planes: of the token among those of the call
+  int64_t sealed_tiles;                 // paged: tiles below are records
 };
 
 // Rows of the block that read one representation of a tile.

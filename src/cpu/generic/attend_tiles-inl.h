@@ -11,20 +11,18 @@ static RowSet RowsBetween(const AttendState& s, int64_t first, int64_t end) {
   RowSet rows;
   rows.any = false;
   for (int r = 0; r < s.rows; ++r) {
-    rows.has[r] = s.visible[r] && s.index[r] >= first && s.index[r] < end;
+    rows.has[r] = s.sight[r] != Sight::kNothing && s.index[r] >= first && s.index[r] < end;
     rows.any = rows.any || rows.has[r];
   }
   return rows;
 }
 
 static void ScoreExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
-  LoadExactTile(*s, exact, group, s->key_dim, s->key_stride);
-  ScoreLoaded(s, rows, group);
+  ScoreExactTile(s, rows, ExactTile{exact, s->key_dim, s->key_stride}, group);
 }
 
 static void AccumulateExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
-  LoadExactTile(*s, exact, group, s->value_dim, s->value_stride);
-  AccumulateLoaded(s, rows, group);
+  AccumulateExactTile(s, rows, ExactTile{exact, s->value_dim, s->value_stride}, group);
 }
 
 static void ScorePaged(AttendState* s, const RowSet& rows, int64_t tile) {
@@ -34,19 +32,15 @@ static void ScorePaged(AttendState* s, const RowSet& rows, int64_t tile) {
                        RecordOf(*paged.step, paged.sequence, KVARN_KEY, s->task->kv_head, tile));
   }
   const int group = s->shape->key.group;
-  LoadPagedTile(*s, KVARN_KEY, tile, group, s->key_dim, s->key_stride);
-  ScoreLoaded(s, rows, group);
+  ScoreExactTile(s, rows, PagedExactTile{s, KVARN_KEY, tile, group, s->key_dim, s->key_stride},
+                 group);
 }
 
+// Of a tile without a record.
 static void AccumulatePaged(AttendState* s, const RowSet& rows, int64_t tile) {
-  const PagedTiles& paged = s->task->paged;
-  if (tile < s->sealed_tiles) {
-    return AccumulateRecord(
-        s, RecordOf(*paged.step, paged.sequence, KVARN_VALUE, s->task->kv_head, tile));
-  }
   const int group = s->shape->value.group;
-  LoadPagedTile(*s, KVARN_VALUE, tile, group, s->value_dim, s->value_stride);
-  AccumulateLoaded(s, rows, group);
+  AccumulateExactTile(
+      s, rows, PagedExactTile{s, KVARN_VALUE, tile, group, s->value_dim, s->value_stride}, group);
 }
 
 static void ScoreCurrent(AttendState* s, const RowSet& rows, int64_t tile) {
@@ -109,6 +103,48 @@ static void AccumulatePlanes(AttendState* s, int64_t tile) {
   if (rows.any) AccumulateCurrent(s, rows, tile);
 }
 
+// The record that all rows read the V tile from, or null.
+static const uint8_t* ValueRecord(const AttendState& s, int64_t tile) {
+  if (s.task->paged.step != nullptr) {
+    if (tile >= s.sealed_tiles) return nullptr;
+    const PagedTiles& paged = s.task->paged;
+    return RecordOf(*paged.step, paged.sequence, KVARN_VALUE, s.task->kv_head, tile);
+  }
+  const kvarn_plane& values = *s.task->planes.call->value_plane;
+  if (values.Tiles(s.task->planes.values)[tile].state != TileState::kSealed) return nullptr;
+  const RecentHeader* recent = s.task->planes.value_recent;
+  for (int i = 0; recent != nullptr && i < recent->count; ++i) {
+    if (recent->Entries()[i].tile == tile) return nullptr;
+  }
+  return values.Record(s.task->planes.values, tile);
+}
+
+template <int kGroup>
+static void AttendTiles(AttendState* s) {
+  const bool paged = s->task->paged.step != nullptr;
+  for (int64_t tile = s->task->first_tile; tile < s->task->end_tile; ++tile) {
+    if (!LoadMask(s, tile * kGroup, kGroup)) continue;
+    const RowSet rows = RowsBetween(*s, 0, kNoEnd);
+    if (paged) {
+      ScorePaged(s, rows, tile);
+    } else {
+      ScorePlanes(s, tile);
+    }
+    const uint8_t* record = ValueRecord(*s, tile);
+    if (record != nullptr) {
+      UpdateSoftmaxAndFold<kGroup>(s, record);
+      AccumulateWeights(s, record);
+      continue;
+    }
+    UpdateSoftmax<kGroup>(s);
+    if (paged) {
+      AccumulatePaged(s, rows, tile);
+    } else {
+      AccumulatePlanes(s, tile);
+    }
+  }
+}
+
 static void Attend(const AttentionTask& task) {
   const AttentionShape& shape = *task.shape;
   const int group = shape.key.group;
@@ -127,10 +163,8 @@ static void Attend(const AttentionTask& task) {
   s.weights = reinterpret_cast<int8_t*>(task.scratch + scratch.weights);
   s.score = reinterpret_cast<float*>(task.scratch + scratch.score);
   s.mask = reinterpret_cast<float*>(task.scratch + scratch.mask);
-  s.product = reinterpret_cast<float*>(task.scratch + scratch.product);
   s.tile = reinterpret_cast<float*>(task.scratch + scratch.tile);
   s.weight_stride = scratch.weight_stride;
-  s.product_stride = scratch.product_stride;
   s.rotated_valid = false;
   const bool paged = task.paged.step != nullptr;
   s.sealed_tiles = paged ? ComputedRows(*task.paged.step, task.paged.sequence) / group : 0;
@@ -143,17 +177,6 @@ static void Attend(const AttentionTask& task) {
   __builtin_memset(task.partial.rotated, 0, bytes);
   __builtin_memset(task.partial.plain, 0, bytes);
 
-  for (int64_t tile = task.first_tile; tile < task.end_tile; ++tile) {
-    if (!LoadMask(&s, tile * group, group)) continue;
-    if (paged) {
-      const RowSet rows = RowsBetween(s, 0, kNoEnd);
-      ScorePaged(&s, rows, tile);
-      UpdateSoftmax(&s, group);
-      AccumulatePaged(&s, rows, tile);
-    } else {
-      ScorePlanes(&s, tile);
-      UpdateSoftmax(&s, group);
-      AccumulatePlanes(&s, tile);
-    }
-  }
+  if (group == 64) return AttendTiles<64>(&s);
+  AttendTiles<128>(&s);
 }

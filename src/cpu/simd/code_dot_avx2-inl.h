@@ -2,8 +2,9 @@
 //
 // The product of code_dot_args-inl.h with AVX2: a unit of 64 bytes is two halves of 8 lanes.
 // vpmaddubsw adds two products of an unsigned code and a signed query byte in 16 bits; codes of up
-// to 4 bits stay below 2 * 15 * 127 = 3,810. Codes of 8 bits would saturate, so they are taken as
-// two nibbles and the upper one is weighted by 16 afterwards.
+// to 4 bits stay below 2 * 15 * 127 = 3,810, so several such sums are added in 16 bits before they
+// are widened. Codes of 8 bits would saturate: they are taken as two nibbles, and the upper one is
+// weighted by 16 afterwards.
 
 KVARN_INLINE __m256i BroadcastQuad(const int8_t* quad) {
   int32_t bits;
@@ -11,80 +12,110 @@ KVARN_INLINE __m256i BroadcastQuad(const int8_t* quad) {
   return _mm256_set1_epi32(bits);
 }
 
-// sum of four products a lane, codes below 16
-KVARN_INLINE __m256i DotQuad(__m256i codes, __m256i weights) {
-  return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, weights), _mm256_set1_epi16(1));
-}
-
+// Units whose 16-bit sums cannot overflow: quads of a unit (8 / bits) times 2 * 127 * (2^bits - 1),
+// nibbles counting as 4 bits.
 template <int kBits>
-KVARN_INLINE __m256i DotField(__m256i packed, int field, __m256i weights) {
-  if constexpr (kBits == 8) {
-    const __m256i nibble = _mm256_set1_epi8(15);
-    const __m256i lower = DotQuad(_mm256_and_si256(packed, nibble), weights);
-    const __m256i upper = DotQuad(_mm256_and_si256(_mm256_srli_epi16(packed, 4), nibble), weights);
-    return _mm256_add_epi32(lower, _mm256_slli_epi32(upper, 4));
-  } else {
-    const __m256i mask = _mm256_set1_epi8(static_cast<char>((1U << kBits) - 1U));
-    return DotQuad(_mm256_and_si256(_mm256_srli_epi16(packed, field * kBits), mask), weights);
+inline constexpr int kUnitsPerSum = kBits == 8   ? 8
+                                    : kBits == 4 ? 4
+                                                 : 8;
+static_assert(8 * 2 * 127 * 15 <= 32767);     // 8 bits: 8 units of a quad; 4: 4 units of two
+static_assert(8 * 4 * 2 * 127 * 3 <= 32767);  // 2 bits
+static_assert(8 * 8 * 2 * 127 <= 32767);      // 1 bit
+
+// Adds the products of units [0, units) to the 32-bit sums: [high, low] of each row.
+template <int kBits, int kRows>
+KVARN_INLINE void AddUnits(const uint8_t* codes, const int8_t* weights, int64_t stride, int units,
+                           __m256i* sums) {
+  constexpr int kPerByte = 8 / kBits;
+  constexpr int kNibbles = kBits == 8 ? 2 : 1;
+  const __m256i mask = _mm256_set1_epi8(static_cast<char>((1U << (kBits / kNibbles)) - 1U));
+  __m256i part[2 * kRows * kNibbles];
+#pragma GCC unroll 16
+  for (int i = 0; i < 2 * kRows * kNibbles; ++i) part[i] = _mm256_setzero_si256();
+  for (int u = 0; u < units; ++u) {
+    const __m256i packed = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
+    codes += kUnitBytes;
+#pragma GCC unroll 8
+    for (int f = 0; f < kPerByte; ++f) {
+      __m256i code[kNibbles];
+#pragma GCC unroll 2
+      for (int k = 0; k < kNibbles; ++k) {
+        code[k] = _mm256_and_si256(_mm256_srli_epi16(packed, f * kBits + 4 * k), mask);
+      }
+#pragma GCC unroll 8
+      for (int i = 0; i < 2 * kRows; ++i) {
+        const __m256i weight = BroadcastQuad(weights + i * stride + 4 * f);
+#pragma GCC unroll 2
+        for (int k = 0; k < kNibbles; ++k) {
+          __m256i& sum = part[i * kNibbles + k];
+          sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(code[k], weight));
+        }
+      }
+    }
+    weights += 4 * kPerByte;
+  }
+  const __m256i one = _mm256_set1_epi16(1);
+#pragma GCC unroll 8
+  for (int i = 0; i < 2 * kRows; ++i) {
+    __m256i wide = _mm256_madd_epi16(part[i * kNibbles], one);
+    if constexpr (kNibbles == 2) {
+      const __m256i upper = _mm256_madd_epi16(part[i * kNibbles + 1], one);
+      wide = _mm256_add_epi32(wide, _mm256_slli_epi32(upper, 4));
+    }
+    sums[i] = _mm256_add_epi32(sums[i], wide);
   }
 }
 
 template <int kBits, int kRows>
-KVARN_INLINE void CodeDotHalf(const CodeDotArgs& args, const uint8_t* codes, int units,
-                              int first_row, int lane) {
-  constexpr int kPerByte = 8 / kBits;
+static void CodeDotHalf(const CodeDotArgs& args, int units, int first_row, int half) {
+  const uint8_t* codes =
+      args.codes + static_cast<int64_t>(half / 2) * units * kUnitBytes + (half % 2) * 32;
   const int8_t* weights = args.weights + static_cast<int64_t>(2 * first_row) * args.weight_stride;
-  __m256i high[kRows];
-  __m256i low[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    high[r] = _mm256_setzero_si256();
-    low[r] = _mm256_setzero_si256();
+  __m256i sums[2 * kRows];
+#pragma GCC unroll 8
+  for (int i = 0; i < 2 * kRows; ++i) sums[i] = _mm256_setzero_si256();
+  for (int u = 0; u < units; u += kUnitsPerSum<kBits>) {
+    const int left = units - u;
+    AddUnits<kBits, kRows>(codes, weights, args.weight_stride,
+                           left < kUnitsPerSum<kBits> ? left : kUnitsPerSum<kBits>, sums);
+    codes += kUnitsPerSum<kBits> * kUnitBytes;
+    weights += kUnitsPerSum<kBits> * 32 / kBits;
   }
-  for (int u = 0; u < units; ++u) {
-    const __m256i packed = _mm256_loadu_si256(
-        reinterpret_cast<const __m256i*>(codes + static_cast<int64_t>(u) * kUnitBytes));
-    for (int f = 0; f < kPerByte; ++f) {
-      const int8_t* quad = weights + 4 * (u * kPerByte + f);
-      for (int r = 0; r < kRows; ++r) {
-        const int8_t* row = quad + 2 * r * args.weight_stride;
-        high[r] = _mm256_add_epi32(high[r], DotField<kBits>(packed, f, BroadcastQuad(row)));
-        low[r] = _mm256_add_epi32(
-            low[r], DotField<kBits>(packed, f, BroadcastQuad(row + args.weight_stride)));
-      }
-    }
-  }
-  const __m256 multiplier = _mm256_set1_ps(args.multiplier);
+  const __m256 gain = _mm256_loadu_ps(args.gain + half * 8);
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
+    const DotRow& row = args.rows[first_row + r];
+    float* out = row.out + half * 8;
     const __m256 sum =
-        _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(high[r]), _mm256_set1_ps(128.0F)),
-                      _mm256_cvtepi32_ps(low[r]));
-    float* out = args.out + static_cast<int64_t>(first_row + r) * args.out_stride + lane;
-    const __m256 scaled = _mm256_mul_ps(sum, multiplier);
-    _mm256_storeu_ps(out, args.add ? _mm256_add_ps(_mm256_loadu_ps(out), scaled) : scaled);
+        _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[2 * r]), _mm256_set1_ps(row.scale * 128.0F),
+                        _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[2 * r + 1]),
+                                        _mm256_set1_ps(row.scale), _mm256_set1_ps(row.inside)));
+    const __m256 base = args.add ? _mm256_loadu_ps(out) : _mm256_set1_ps(row.outside);
+    _mm256_storeu_ps(out, _mm256_fmadd_ps(gain, sum, base));
+  }
+}
+
+template <int kBits, int kRows>
+KVARN_INLINE void CodeDotRows(const CodeDotArgs& args, int units, int first_row) {
+  for (int half = 0; half < 2 * args.strips; ++half) {
+    CodeDotHalf<kBits, kRows>(args, units, first_row, half);
   }
 }
 
 template <int kBits>
 static void CodeDot(const CodeDotArgs& args) {
+  constexpr int kMost = kBits == 8 ? 2 : 4;  // rows whose sums fit the registers
   const int units = (args.contraction + 32 / kBits - 1) / (32 / kBits);
-  for (int half = 0; half < 2 * args.strips; ++half) {
-    const uint8_t* codes =
-        args.codes + static_cast<int64_t>(half / 2) * units * kUnitBytes + (half % 2) * 32;
-    const int lane = half * 8;
-    int r = 0;
-    for (; r + 4 <= args.rows; r += 4) CodeDotHalf<kBits, 4>(args, codes, units, r, lane);
-    switch (args.rows - r) {
-      case 3:
-        CodeDotHalf<kBits, 3>(args, codes, units, r, lane);
-        break;
-      case 2:
-        CodeDotHalf<kBits, 2>(args, codes, units, r, lane);
-        break;
-      case 1:
-        CodeDotHalf<kBits, 1>(args, codes, units, r, lane);
-        break;
-      default:
-        break;
-    }
+  int r = 0;
+  for (; r + kMost <= args.n_rows; r += kMost) CodeDotRows<kBits, kMost>(args, units, r);
+  switch (args.n_rows - r) {
+    case 3:
+      return CodeDotRows<kBits, 3>(args, units, r);
+    case 2:
+      return CodeDotRows<kBits, 2>(args, units, r);
+    case 1:
+      return CodeDotRows<kBits, 1>(args, units, r);
+    default:
+      return;
   }
 }
