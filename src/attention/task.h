@@ -79,7 +79,7 @@ struct AttentionTask {
 struct AttentionScratch {
   size_t query;    // fp32 [kQueryBlock][RowStride(Dk)] scaled query
   size_t rotated;  // fp32 [kQueryBlock][RowStride(Dk)] query / s, rotated
-  size_t weights;  // int8 [kQueryBlock][2][weight_stride] high and low parts
+  size_t weights;  // int8 [K, V][kQueryBlock][2][weight_stride] high and low parts
   size_t score;    // fp32 [kQueryBlock][kMaxGroup]
   size_t mask;     // fp32 [kQueryBlock][kMaxGroup]
   size_t tile;     // fp32 [kExactRows][RowStride(max(Dk, Dv))]
@@ -97,7 +97,7 @@ constexpr AttentionScratch MakeAttentionScratch(int key_dim, int value_dim) {
   s.query = 0;
   s.rotated = s.query + floats(kQueryBlock, RowStride(key_dim));
   s.weights = s.rotated + floats(kQueryBlock, RowStride(key_dim));
-  s.score = s.weights + 2 * static_cast<size_t>(kQueryBlock * s.weight_stride);
+  s.score = s.weights + 4 * static_cast<size_t>(kQueryBlock * s.weight_stride);
   s.mask = s.score + floats(kQueryBlock, kMaxGroup);
   s.tile = s.mask + floats(kQueryBlock, kMaxGroup);
   s.bytes = s.tile + floats(kExactRows, RowStride(wide));

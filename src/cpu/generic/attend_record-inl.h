@@ -51,145 +51,221 @@ KVARN_INLINE Vi QuantiseBlock(const Vf* weight, Vf inverse, int8_t* high, int8_t
   return (w[0] + w[1]) + (w[2] + w[3]);
 }
 
-// Products of the weights with the codes of a record, by `dots`; those of `add` add to what is
-// there.
-static void DotRecord(AttendState* s, const uint8_t* codes, int bits, const RecordLayout& layout,
-                      const float* gain, bool add) {
+// Where row r's parts of the weights go.
+struct WeightRow {
+  int8_t* high;
+  int8_t* low;
+};
+KVARN_INLINE WeightRow WeightsOf(const AttendState& s, const RecordProduct& product, int r) {
+  int8_t* high = product.weights + static_cast<int64_t>(2 * r) * s.weight_stride;
+  return WeightRow{high, high + s.weight_stride};
+}
+
+// Asks for a record from `begin` on: 0, or where its scales begin, which follow the codes. `record`
+// may be null.
+KVARN_INLINE void Prefetch(const uint8_t* record, const RecordLayout& layout, size_t begin) {
+  if (record == nullptr) return;
+  for (size_t at = begin; at < layout.bytes; at += 64) __builtin_prefetch(record + at);
+}
+
+// The product, whose weights are used up. `add` adds it to what is there. The codes of `next`,
+// which may be null, are asked for meanwhile: planes of many tokens are not in the caches.
+static void DotRecord(const AttendState& s, RecordProduct* product, const RecordLayout& layout,
+                      int bits, const float* gain, bool add, const uint8_t* next) {
   CodeDotArgs args;
-  args.codes = codes;
+  args.codes = product->record + layout.codes;
   args.strips = (layout.lanes + kLanesPerStrip - 1) / kLanesPerStrip;
   args.contraction = layout.contraction;
-  args.weights = s->weights;
-  args.weight_stride = s->weight_stride;
-  args.n_rows = s->rows;
-  args.rows = s->dots;
+  args.weights = product->weights;
+  args.weight_stride = s.weight_stride;
+  args.n_rows = s.rows;
+  args.rows = product->rows;
   args.gain = gain;
   args.add = add;
+  args.next = (next != nullptr ? next : product->record) + layout.codes;
+  product->record = nullptr;
   if (bits == 8) return CodeDot<8>(args);
   if (bits == 4) return CodeDot<4>(args);
   CodeDot<2>(args);
   if (bits == 2) return;
   const int units = (layout.contraction + 15) / 16;
-  args.codes = codes + static_cast<int64_t>(args.strips) * units * kUnitBytes;
+  const int64_t plane = static_cast<int64_t>(args.strips) * units * kUnitBytes;
+  args.codes += plane;
+  args.next += plane;
   args.add = true;
-  for (int r = 0; r < s->rows; ++r) {
-    s->dots[r].scale *= 4.0F;  // the third bit
-    s->dots[r].inside = 0.0F;
+  for (int r = 0; r < s.rows; ++r) {
+    product->rows[r].scale *= 4.0F;  // the third bit
+    product->rows[r].inside = 0.0F;
   }
   CodeDot<1>(args);
 }
 
-// Scores of a sealed K tile for `rows`: t (X0 + sum Q' code) + Cz.
-static void ScoreRecord(AttendState* s, const RowSet& rows, const uint8_t* record) {
+// Rows whose weights are made side by side: what a row waits for (sums over lanes, a division) is
+// time for the others.
+static const int kFoldRows = 4;
+
+// Makes the weights of a K record: Q', with the offsets of the scores.
+static void FoldKeys(AttendState* s, const uint8_t* record) {
   const RecordLayout& layout = s->shape->key_layout;
-  const int bits = s->shape->key.bits;
   const bool balanced = s->shape->key.mode == KVARN_BALANCED;
   RotateQueries(s, record, layout);
   // Zero beyond the head dim, as the queries are.
   alignas(64) float a[kMaxHeadDim + kRowAlign];
   alignas(64) float z[kMaxHeadDim + kRowAlign];
-  alignas(64) float t[kMaxGroup];
-  alignas(64) Vf folded[(kMaxHeadDim + 64) / kWidth];
+  alignas(64) Vf folded[kFoldRows][(kMaxHeadDim + 64) / kWidth];
   ToFloat(reinterpret_cast<const uint16_t*>(record + layout.scale), a, s->key_dim);
   ToFloat(reinterpret_cast<const uint16_t*>(record + layout.zero), z, s->key_dim);
-  ToFloat(reinterpret_cast<const uint16_t*>(record + layout.other), t, s->shape->key.group);
   for (int d = s->key_dim; d < s->key_stride; ++d) a[d] = z[d] = 0.0F;
   const int vectors = s->key_stride / kWidth;
   const int blocks = (vectors + 3) / 4;
-  for (int i = vectors; i < 4 * blocks; ++i) folded[i] = Vf{};
-  const float half = static_cast<float>((1 << bits) - 1) * 0.5F;
-  for (int r = 0; r < s->rows; ++r) {
-    const float* q = s->rotated + static_cast<int64_t>(r) * s->key_stride;
-    Vf zero = {};
-    Vf top = {};
-    for (int i = 0; i < vectors; ++i) {
-      const Vf at = Load(q + i * kWidth);
-      folded[i] = at * Load(a + i * kWidth);
-      top = Max(top, Abs(folded[i]));
-      zero = Fma(at, Load(z + i * kWidth), zero);
+  const float half = static_cast<float>((1 << s->shape->key.bits) - 1) * 0.5F;
+  for (int first = 0; first < s->rows; first += kFoldRows) {
+    const int count = s->rows - first < kFoldRows ? s->rows - first : kFoldRows;
+    Vf top[kFoldRows];
+    Vf zero[kFoldRows];
+    for (int k = 0; k < count; ++k) {
+      const float* q = s->rotated + static_cast<int64_t>(first + k) * s->key_stride;
+      top[k] = zero[k] = Vf{};
+      for (int i = 0; i < vectors; ++i) {
+        const Vf at = Load(q + i * kWidth);
+        const Vf weight = at * Load(a + i * kWidth);
+        folded[k][i] = weight;
+        top[k] = Max(top[k], Abs(weight));
+        zero[k] = Fma(at, Load(z + i * kWidth), zero[k]);
+      }
+      for (int i = vectors; i < 4 * blocks; ++i) folded[k][i] = Vf{};
     }
-    const WeightScale scale = ScaleOf(MaxLanes(top));
-    const Vf inverse = Fill(scale.inverse);
-    int8_t* high = s->weights + static_cast<int64_t>(2 * r) * s->weight_stride;
-    int8_t* low = high + s->weight_stride;
-    Vi sum = {};
-    for (int i = 0; i < blocks; ++i) {
-      sum = sum +
-            QuantiseBlock(folded + 4 * i, inverse, high + i * kWeightBlock, low + i * kWeightBlock);
+    WeightScale scale[kFoldRows];
+    for (int k = 0; k < count; ++k) scale[k] = ScaleOf(MaxLanes(top[k]));
+    for (int k = 0; k < count; ++k) {
+      const Vf inverse = Fill(scale[k].inverse);
+      const WeightRow to = WeightsOf(*s, s->keys, first + k);
+      Vi sum = {};
+      for (int i = 0; i < blocks; ++i) {
+        sum = sum + QuantiseBlock(folded[k] + 4 * i, inverse, to.high + i * kWeightBlock,
+                                  to.low + i * kWeightBlock);
+      }
+      // Sums of integers: exact below 2^24.
+      const float middle = -half * SumLanes(__builtin_convertvector(sum, Vf)) * scale[k].scale;
+      const float offset = SumLanes(zero[k]);
+      s->keys.rows[first + k] =
+          DotRow{s->score + static_cast<int64_t>(first + k) * kMaxGroup, scale[k].scale,
+                 balanced ? middle : offset, balanced ? offset : 0.0F};
     }
-    // Sums of integers: exact below 2^24.
-    const float middle = -half * SumLanes(__builtin_convertvector(sum, Vf)) * scale.scale;
-    const float offset = SumLanes(zero);
-    float* out = rows.has[r] ? s->score + static_cast<int64_t>(r) * kMaxGroup : s->unused;
-    s->dots[r] = DotRow{out, scale.scale, balanced ? middle : offset, balanced ? offset : 0.0F};
   }
-  DotRecord(s, record + layout.codes, bits, layout, t, false);
+  s->keys.record = record;
 }
 
-// What of a V record meets the probabilities.
-static void LoadValueScales(AttendState* s, const uint8_t* record) {
+// Scores of a sealed K tile for `rows`: t (X0 + sum Q' code) + Cz. `next`, or null, is the record
+// after it.
+static void ScoreRecord(AttendState* s, const RowSet& rows, const uint8_t* record,
+                        const uint8_t* next) {
+  const RecordLayout& layout = s->shape->key_layout;
+  if (s->keys.record != record) FoldKeys(s, record);
+  Prefetch(next, layout, layout.scale);
+  for (int r = 0; r < s->rows; ++r) {
+    if (!rows.has[r]) s->keys.rows[r].out = s->unused;
+  }
+  alignas(64) float t[kMaxGroup];
+  ToFloat(reinterpret_cast<const uint16_t*>(record + layout.other), t, s->shape->key.group);
+  DotRecord(*s, &s->keys, layout, s->shape->key.bits, t, false, next);
+}
+
+// Begins the weights of a V record: loads what meets the probabilities.
+static void BeginWeights(AttendState* s, const uint8_t* record) {
+  s->values.record = record;
   const RecordLayout& layout = s->shape->value_layout;
   const int group = s->shape->value.group;
   ToFloat(reinterpret_cast<const uint16_t*>(record + layout.scale), s->value_scale, group);
   ToFloat(reinterpret_cast<const uint16_t*>(record + layout.zero), s->value_zero, group);
 }
 
-// Makes the weights of row r from probabilities(i), the i-th vector of them, which are relative to
-// the reference of the row. Returns their sum.
-template <int kGroup, typename Probabilities>
-KVARN_INLINE float FoldRow(AttendState* s, int r, const Probabilities& probabilities) {
-  constexpr int kVectors = kGroup / kWidth;
-  Vf folded[kVectors];
-  Vf sum = {};
-  Vf zero = {};
-  Vf top = {};
-#pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) {
-    const Vf p = probabilities(i);
-    folded[i] = p * Load(s->value_scale + i * kWidth);
-    sum = sum + p;
-    top = Max(top, Abs(folded[i]));
-    zero = Fma(p, Load(s->value_zero + i * kWidth), zero);
-  }
-  const WeightScale scale = ScaleOf(MaxLanes(top));
-  const Vf inverse = Fill(scale.inverse);
-  int8_t* high = s->weights + static_cast<int64_t>(2 * r) * s->weight_stride;
-  int8_t* low = high + s->weight_stride;
+// What the weights of a row need to know of all its lanes.
+struct RowSums {
+  Vf top;   // magnitude of P'
+  Vf zero;  // p z
+  Vf sum;   // p
+};
+
+// p a of row r, in place. `finish` makes four vectors of probabilities of what is in `score`.
+template <int kGroup, typename Finish>
+KVARN_INLINE RowSums FoldRow(const AttendState& s, int r, const Finish& finish) {
+  float* p = s.score + static_cast<int64_t>(r) * kMaxGroup;
+  RowSums sums = {};
 #pragma GCC unroll 2
-  for (int i = 0; i < kGroup / kWeightBlock; ++i) {
-    QuantiseBlock(folded + 4 * i, inverse, high + i * kWeightBlock, low + i * kWeightBlock);
+  for (int g = 0; g < kGroup; g += 4 * kWidth) {
+    Vf x[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) x[i] = Load(p + g + i * kWidth);
+    finish(x);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const Vf weight = x[i] * Load(s.value_scale + g + i * kWidth);
+      Store(p + g + i * kWidth, weight);
+      sums.sum = sums.sum + x[i];
+      sums.top = Max(sums.top, Abs(weight));
+      sums.zero = Fma(x[i], Load(s.value_zero + g + i * kWidth), sums.zero);
+    }
   }
-  s->dots[r] = DotRow{s->task->partial.rotated + static_cast<int64_t>(r) * s->value_stride,
-                      scale.scale, SumLanes(zero), 0.0F};
-  return SumLanes(sum);
+  return sums;
 }
 
-// The same of a row without probabilities.
-static void FoldNothing(AttendState* s, int r) {
-  int8_t* high = s->weights + static_cast<int64_t>(2 * r) * s->weight_stride;
-  __builtin_memset(high, 0, 2 * static_cast<size_t>(s->weight_stride));
-  s->dots[r] = DotRow{s->task->partial.rotated + static_cast<int64_t>(r) * s->value_stride, 0.0F,
-                      0.0F, 0.0F};
+// Makes the weights of rows [first, first + count) of what FoldRow left in `score`.
+template <int kGroup>
+KVARN_INLINE void QuantiseRows(AttendState* s, int first, int count, const RowSums* sums) {
+  WeightScale scale[kFoldRows];
+  for (int k = 0; k < count; ++k) scale[k] = ScaleOf(MaxLanes(sums[k].top));
+  for (int k = 0; k < count; ++k) {
+    const int r = first + k;
+    const float* folded = s->score + static_cast<int64_t>(r) * kMaxGroup;
+    const Vf inverse = Fill(scale[k].inverse);
+    const WeightRow to = WeightsOf(*s, s->values, r);
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroup; g += kWeightBlock) {
+      Vf x[4];
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) x[i] = Load(folded + g + i * kWidth);
+      QuantiseBlock(x, inverse, to.high + g, to.low + g);
+    }
+    s->values.rows[r] = DotRow{s->task->partial.rotated + static_cast<int64_t>(r) * s->value_stride,
+                               scale[k].scale, SumLanes(sums[k].zero), 0.0F};
+  }
 }
 
-// O += C (sum P' code + Pz) for a sealed V tile whose weights are made.
-static void AccumulateWeights(AttendState* s, const uint8_t* record) {
+// Makes the weights of all rows for a V record and returns the sums of what `finish` made of
+// `score` in sum[r].
+template <int kGroup, typename Finish>
+KVARN_INLINE void FoldRows(AttendState* s, const Finish& finish, float* sum) {
+  for (int first = 0; first < s->rows; first += kFoldRows) {
+    const int count = s->rows - first < kFoldRows ? s->rows - first : kFoldRows;
+    RowSums sums[kFoldRows];
+    for (int k = 0; k < count; ++k) {
+      const int r = first + k;
+      sums[k] = FoldRow<kGroup>(*s, r, [&](Vf* x) { finish(r, x); });
+    }
+    QuantiseRows<kGroup>(s, first, count, sums);
+    for (int k = 0; k < count; ++k) sum[first + k] = SumLanes(sums[k].sum);
+  }
+}
+
+// O += C (sum P' code + Pz) for a sealed V tile whose weights are made. `next`, or null, is the
+// record after it.
+static void AccumulateWeights(AttendState* s, const uint8_t* next) {
   const RecordLayout& layout = s->shape->value_layout;
+  const uint8_t* record = s->values.record;
   alignas(64) float c[kMaxHeadDim + kRowAlign];
   ToFloat(reinterpret_cast<const uint16_t*>(record + layout.other), c, s->value_dim);
   for (int d = s->value_dim; d < RowStride(s->value_dim); ++d) c[d] = 0.0F;
-  DotRecord(s, record + layout.codes, s->shape->value.bits, layout, c, true);
+  DotRecord(*s, &s->values, layout, s->shape->value.bits, c, true, next);
 }
 
-// The same from the probabilities in `score`; rows without any get nothing.
+// The same from the probabilities in `score`, which are used up.
 template <int kGroup>
 static void AccumulateRecordOf(AttendState* s, const uint8_t* record) {
-  LoadValueScales(s, record);
-  for (int r = 0; r < s->rows; ++r) {
-    const float* p = s->score + static_cast<int64_t>(r) * kMaxGroup;
-    FoldRow<kGroup>(s, r, [p](int i) { return Load(p + i * kWidth); });
-  }
-  AccumulateWeights(s, record);
+  BeginWeights(s, record);
+  float sum[kQueryBlock];
+  FoldRows<kGroup>(s, [](int, Vf*) {}, sum);
+  AccumulateWeights(s, nullptr);
 }
 static void AccumulateRecord(AttendState* s, const uint8_t* record) {
   return s->shape->value.group == 64 ? AccumulateRecordOf<64>(s, record)

@@ -8,6 +8,13 @@ static const float kMinusInfinity = -__builtin_inff();
 // What a query row sees of a tile. kAll: its mask is zero in every column.
 enum class Sight { kNothing, kSome, kAll };
 
+// The product of a record with weights of all rows.
+struct RecordProduct {
+  const uint8_t* record;  // whose weights are made, or null
+  int8_t* weights;        // [rows][2][weight_stride], high then low
+  DotRow rows[kQueryBlock];
+};
+
 // Everything the steps share.
 struct AttendState {
   const AttentionTask* task;
@@ -18,7 +25,6 @@ struct AttendState {
   int heads_per_kv;
   float* query;
   float* rotated;
-  int8_t* weights;
   float* score;  // [rows][kMaxGroup], may become the probabilities
   float* mask;   // [rows][kMaxGroup]
   float* tile;
@@ -28,7 +34,7 @@ struct AttendState {
   float slope[kQueryBlock];     // ALiBi
   int mask_row[kQueryBlock];    // row of `mask` that holds this row's mask
   Sight sight[kQueryBlock];
-  DotRow dots[kQueryBlock];                  // where the products with a record go
+  RecordProduct keys, values;
   alignas(64) float value_scale[kMaxGroup];  // a and z of a V record
   alignas(64) float value_zero[kMaxGroup];
   alignas(64) float unused[kMaxGroup];  // scores of rows that read another representation

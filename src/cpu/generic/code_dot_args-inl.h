@@ -22,6 +22,7 @@ struct CodeDotArgs {
   int weight_stride;
   int n_rows;
   const DotRow* rows;
-  const float* gain;  // [16 * strips]
-  bool add;           // to out, instead of outside
+  const float* gain;    // [16 * strips]
+  bool add;             // to out, instead of outside
+  const uint8_t* next;  // as many codes, asked for ahead of their use; `codes` if none are known
 };

@@ -24,8 +24,8 @@ static_assert(8 * 8 * 2 * 127 <= 32767);      // 1 bit
 
 // Adds the products of units [0, units) to the 32-bit sums: [high, low] of each row.
 template <int kBits, int kRows>
-KVARN_INLINE void AddUnits(const uint8_t* codes, const int8_t* weights, int64_t stride, int units,
-                           __m256i* sums) {
+KVARN_INLINE void AddUnits(const uint8_t* codes, const uint8_t* next, const int8_t* weights,
+                           int64_t stride, int units, __m256i* sums) {
   constexpr int kPerByte = 8 / kBits;
   constexpr int kNibbles = kBits == 8 ? 2 : 1;
   const __m256i mask = _mm256_set1_epi8(static_cast<char>((1U << (kBits / kNibbles)) - 1U));
@@ -34,7 +34,9 @@ KVARN_INLINE void AddUnits(const uint8_t* codes, const int8_t* weights, int64_t 
   for (int i = 0; i < 2 * kRows * kNibbles; ++i) part[i] = _mm256_setzero_si256();
   for (int u = 0; u < units; ++u) {
     const __m256i packed = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
+    _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T0);
     codes += kUnitBytes;
+    next += kUnitBytes;
 #pragma GCC unroll 8
     for (int f = 0; f < kPerByte; ++f) {
       __m256i code[kNibbles];
@@ -68,17 +70,19 @@ KVARN_INLINE void AddUnits(const uint8_t* codes, const int8_t* weights, int64_t 
 
 template <int kBits, int kRows>
 static void CodeDotHalf(const CodeDotArgs& args, int units, int first_row, int half) {
-  const uint8_t* codes =
-      args.codes + static_cast<int64_t>(half / 2) * units * kUnitBytes + (half % 2) * 32;
+  const int64_t begin = static_cast<int64_t>(half / 2) * units * kUnitBytes + (half % 2) * 32;
+  const uint8_t* codes = args.codes + begin;
+  const uint8_t* next = args.next + begin;
   const int8_t* weights = args.weights + static_cast<int64_t>(2 * first_row) * args.weight_stride;
   __m256i sums[2 * kRows];
 #pragma GCC unroll 8
   for (int i = 0; i < 2 * kRows; ++i) sums[i] = _mm256_setzero_si256();
   for (int u = 0; u < units; u += kUnitsPerSum<kBits>) {
     const int left = units - u;
-    AddUnits<kBits, kRows>(codes, weights, args.weight_stride,
+    AddUnits<kBits, kRows>(codes, next, weights, args.weight_stride,
                            left < kUnitsPerSum<kBits> ? left : kUnitsPerSum<kBits>, sums);
     codes += kUnitsPerSum<kBits> * kUnitBytes;
+    next += kUnitsPerSum<kBits> * kUnitBytes;
     weights += kUnitsPerSum<kBits> * 32 / kBits;
   }
   const __m256 gain = _mm256_loadu_ps(args.gain + half * 8);

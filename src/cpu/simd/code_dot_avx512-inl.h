@@ -16,6 +16,7 @@ static void CodeDotStrips(const CodeDotArgs& args, int units, int first_row, int
   const __m512i mask = _mm512_set1_epi8(static_cast<char>((1U << kBits) - 1U));
   const int64_t strip_bytes = static_cast<int64_t>(units) * kUnitBytes;
   const uint8_t* codes = args.codes + strip * strip_bytes;
+  const uint8_t* next = args.next + strip * strip_bytes;
   const int8_t* weights = args.weights + static_cast<int64_t>(2 * first_row) * args.weight_stride;
   const int64_t stride = args.weight_stride;
   // Loops over kStrips and kRows are unrolled so that the sums stay in registers.
@@ -26,7 +27,11 @@ static void CodeDotStrips(const CodeDotArgs& args, int units, int first_row, int
   for (int u = 0; u < units; ++u) {
     __m512i packed[kStrips];
 #pragma GCC unroll 4
-    for (int k = 0; k < kStrips; ++k) packed[k] = _mm512_loadu_si512(codes + k * strip_bytes);
+    for (int k = 0; k < kStrips; ++k) {
+      packed[k] = _mm512_loadu_si512(codes + k * strip_bytes);
+      _mm_prefetch(reinterpret_cast<const char*>(next + k * strip_bytes), _MM_HINT_T0);
+    }
+    next += kUnitBytes;
     codes += kUnitBytes;
 #pragma GCC unroll 8
     for (int f = 0; f < kPerByte; ++f) {
