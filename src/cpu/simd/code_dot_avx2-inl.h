@@ -15,23 +15,42 @@ KVARN_INLINE __m256i BroadcastQuad(const int8_t* quad) {
 // Units whose 16-bit sums cannot overflow: quads of a unit (8 / bits) times 2 * 127 * (2^bits - 1),
 // nibbles counting as 4 bits.
 template <int kBits>
-inline constexpr int kUnitsPerSum = kBits == 8   ? 8
-                                    : kBits == 4 ? 4
-                                                 : 8;
+inline constexpr int kUnitsPerSum = kBits == 4 ? 4 : 8;
 static_assert(8 * 2 * 127 * 15 <= 32767);     // 8 bits: 8 units of a quad; 4: 4 units of two
 static_assert(8 * 4 * 2 * 127 * 3 <= 32767);  // 2 bits
 static_assert(8 * 8 * 2 * 127 <= 32767);      // 1 bit
 
-// Adds the products of units [0, units) to the 32-bit sums: [high, low] of each row.
+// 16-bit sums of the products of a row's weights and codes; codes of 8 bits have a second sum, of
+// their upper nibbles.
+template <int kBits>
+struct PairSums {
+  __m256i lower = _mm256_setzero_si256();
+  __m256i upper = _mm256_setzero_si256();
+
+  KVARN_INLINE_MEMBER void Add(__m256i packed, int field, __m256i weights) {
+    constexpr int kFieldBits = kBits == 8 ? 4 : kBits;
+    const __m256i mask = _mm256_set1_epi8(static_cast<char>((1U << kFieldBits) - 1U));
+    const __m256i code = _mm256_and_si256(_mm256_srli_epi16(packed, field * kBits), mask);
+    lower = _mm256_add_epi16(lower, _mm256_maddubs_epi16(code, weights));
+    if constexpr (kBits == 8) {
+      const __m256i rest = _mm256_and_si256(_mm256_srli_epi16(packed, 4), mask);
+      upper = _mm256_add_epi16(upper, _mm256_maddubs_epi16(rest, weights));
+    }
+  }
+  KVARN_INLINE_MEMBER __m256i Widened() const {
+    const __m256i one = _mm256_set1_epi16(1);
+    const __m256i wide = _mm256_madd_epi16(lower, one);
+    if constexpr (kBits < 8) return wide;
+    return _mm256_add_epi32(wide, _mm256_slli_epi32(_mm256_madd_epi16(upper, one), 4));
+  }
+};
+
+// Adds the products of units [0, units) to the 32-bit sums: high and low of each row.
 template <int kBits, int kRows>
 KVARN_INLINE void AddUnits(const uint8_t* codes, const uint8_t* next, const int8_t* weights,
                            int64_t stride, int units, __m256i* sums) {
   constexpr int kPerByte = 8 / kBits;
-  constexpr int kNibbles = kBits == 8 ? 2 : 1;
-  const __m256i mask = _mm256_set1_epi8(static_cast<char>((1U << (kBits / kNibbles)) - 1U));
-  __m256i part[2 * kRows * kNibbles];
-#pragma GCC unroll 16
-  for (int i = 0; i < 2 * kRows * kNibbles; ++i) part[i] = _mm256_setzero_si256();
+  PairSums<kBits> part[2 * kRows];
   for (int u = 0; u < units; ++u) {
     const __m256i packed = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
     _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T0);
@@ -39,34 +58,28 @@ KVARN_INLINE void AddUnits(const uint8_t* codes, const uint8_t* next, const int8
     next += kUnitBytes;
 #pragma GCC unroll 8
     for (int f = 0; f < kPerByte; ++f) {
-      __m256i code[kNibbles];
-#pragma GCC unroll 2
-      for (int k = 0; k < kNibbles; ++k) {
-        code[k] = _mm256_and_si256(_mm256_srli_epi16(packed, f * kBits + 4 * k), mask);
-      }
 #pragma GCC unroll 8
       for (int i = 0; i < 2 * kRows; ++i) {
-        const __m256i weight = BroadcastQuad(weights + i * stride + 4 * f);
-#pragma GCC unroll 2
-        for (int k = 0; k < kNibbles; ++k) {
-          __m256i& sum = part[i * kNibbles + k];
-          sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(code[k], weight));
-        }
+        part[i].Add(packed, f, BroadcastQuad(weights + i * stride + 4 * f));
       }
     }
     weights += 4 * kPerByte;
   }
-  const __m256i one = _mm256_set1_epi16(1);
 #pragma GCC unroll 8
-  for (int i = 0; i < 2 * kRows; ++i) {
-    __m256i wide = _mm256_madd_epi16(part[i * kNibbles], one);
-    if constexpr (kNibbles == 2) {
-      const __m256i upper = _mm256_madd_epi16(part[i * kNibbles + 1], one);
-      wide = _mm256_add_epi32(wide, _mm256_slli_epi32(upper, 4));
-    }
-    sums[i] = _mm256_add_epi32(sums[i], wide);
+  for (int i = 0; i < 2 * kRows; ++i) sums[i] = _mm256_add_epi32(sums[i], part[i].Widened());
+}
+
+// 128 high + low. Sums of codes of up to 4 bits fit 32 bits: 576 * 15 * 16,256 < 2^31.
+template <int kBits>
+KVARN_INLINE __m256 JoinParts(__m256i high, __m256i low) {
+  if constexpr (kBits == 8) {
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(high), _mm256_set1_ps(128.0F),
+                           _mm256_cvtepi32_ps(low));
+  } else {
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_slli_epi32(high, 7), low));
   }
 }
+static_assert(int64_t{kMaxHeadDim} * 15 * 16256 <= INT32_MAX);
 
 template <int kBits, int kRows>
 static void CodeDotHalf(const CodeDotArgs& args, int units, int first_row, int half) {
@@ -75,7 +88,7 @@ static void CodeDotHalf(const CodeDotArgs& args, int units, int first_row, int h
   const uint8_t* next = args.next + begin;
   const int8_t* weights = args.weights + static_cast<int64_t>(2 * first_row) * args.weight_stride;
   __m256i sums[2 * kRows];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int i = 0; i < 2 * kRows; ++i) sums[i] = _mm256_setzero_si256();
   for (int u = 0; u < units; u += kUnitsPerSum<kBits>) {
     const int left = units - u;
@@ -86,14 +99,12 @@ static void CodeDotHalf(const CodeDotArgs& args, int units, int first_row, int h
     weights += kUnitsPerSum<kBits> * 32 / kBits;
   }
   const __m256 gain = _mm256_loadu_ps(args.gain + half * 8);
-#pragma GCC unroll 4
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     const DotRow& row = args.rows[first_row + r];
     float* out = row.out + half * 8;
-    const __m256 sum =
-        _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[2 * r]), _mm256_set1_ps(row.scale * 128.0F),
-                        _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[2 * r + 1]),
-                                        _mm256_set1_ps(row.scale), _mm256_set1_ps(row.inside)));
+    const __m256 sum = _mm256_fmadd_ps(JoinParts<kBits>(sums[2 * r], sums[2 * r + 1]),
+                                       _mm256_set1_ps(row.scale), _mm256_set1_ps(row.inside));
     const __m256 base = args.add ? _mm256_loadu_ps(out) : _mm256_set1_ps(row.outside);
     _mm256_storeu_ps(out, _mm256_fmadd_ps(gain, sum, base));
   }

@@ -10,6 +10,18 @@ KVARN_INLINE __m512i BroadcastQuad(const int8_t* quad) {
   return _mm512_set1_epi32(bits);
 }
 
+// 128 high + low. Sums of codes of up to 4 bits fit 32 bits: 576 * 15 * 16,256 < 2^31.
+template <int kBits>
+KVARN_INLINE __m512 JoinParts(__m512i high, __m512i low) {
+  if constexpr (kBits == 8) {
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(high), _mm512_set1_ps(128.0F),
+                           _mm512_cvtepi32_ps(low));
+  } else {
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high, 7), low));
+  }
+}
+static_assert(int64_t{kMaxHeadDim} * 15 * 16256 <= INT32_MAX);
+
 template <int kBits, int kRows, int kStrips>
 static void CodeDotStrips(const CodeDotArgs& args, int units, int first_row, int strip) {
   constexpr int kPerByte = 8 / kBits;
@@ -66,16 +78,13 @@ static void CodeDotStrips(const CodeDotArgs& args, int units, int first_row, int
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     const DotRow& row = args.rows[first_row + r];
-    const __m512 low_step = _mm512_set1_ps(row.scale);
-    const __m512 high_step = _mm512_set1_ps(row.scale * 128.0F);
+    const __m512 scale = _mm512_set1_ps(row.scale);
     const __m512 inside = _mm512_set1_ps(row.inside);
 #pragma GCC unroll 4
     for (int k = 0; k < kStrips; ++k) {
       const int i = k * kRows + r;
       float* out = row.out + (strip + k) * kLanesPerStrip;
-      const __m512 sum =
-          _mm512_fmadd_ps(_mm512_cvtepi32_ps(high[i]), high_step,
-                          _mm512_fmadd_ps(_mm512_cvtepi32_ps(low[i]), low_step, inside));
+      const __m512 sum = _mm512_fmadd_ps(JoinParts<kBits>(high[i], low[i]), scale, inside);
       const __m512 base = args.add ? _mm512_loadu_ps(out) : _mm512_set1_ps(row.outside);
       _mm512_storeu_ps(out, _mm512_fmadd_ps(gain[k], sum, base));
     }
