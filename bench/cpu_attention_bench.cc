@@ -4,7 +4,7 @@
 // how fast packed bytes are read. Caches are as warm as the size of the planes leaves them: at
 // depth 1048576 they hold little of them.
 //   cpu_attention_bench --benchmark_filter=k4v2
-//   cpu_attention_bench --isa=avx2        force a level: scalar, avx2, avx512
+//   cpu_attention_bench --isa=avx2        force a level: scalar, avx2, avx512, neon
 #include <benchmark/benchmark.h>
 
 #include <cmath>

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     if (word.rfind("--isa=", 0) != 0) continue;
     if (kvarn_isa_force(word.c_str() + 6) != KVARN_OK) {
-      std::fprintf(stderr, "%s: not a level of this machine; known: scalar, avx2, avx512\n",
+      std::fprintf(stderr, "%s: not a level of this machine; known: scalar, avx2, avx512, neon\n",
                    argv[i]);
       return 1;
     }

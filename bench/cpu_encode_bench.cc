@@ -5,7 +5,7 @@
 // counter an element of the fastest tile. Repetitions report their minimum besides the usual
 // statistics, for noisy machines; read the CPU time there.
 //   cpu_encode_bench --benchmark_filter=k4 --benchmark_repetitions=20
-//   cpu_encode_bench --isa=avx2           force a level: scalar, avx2, avx512
+//   cpu_encode_bench --isa=avx2           force a level: scalar, avx2, avx512, neon
 #include <benchmark/benchmark.h>
 #if defined(__x86_64__)
 #include <x86intrin.h>

@@ -57,7 +57,8 @@ KVARN_API const char* kvarn_version(void);
 
 // ---------------------------------------------------------------------------- instruction sets
 
-// Name of the level in use: "scalar", "avx2" or "avx512" (AVX-512 F/BW/VL/DQ with VNNI).
+// Name of the level in use: "scalar", "avx2", "avx512" (AVX-512 F/BW/VL/DQ with VNNI) or "neon"
+// (AArch64 with dot products).
 KVARN_API const char* kvarn_isa_name(void);
 // Force a level by name for all later calls of the process, or NULL for the best one.
 // KVARN_ERROR_UNSUPPORTED if the machine lacks it, KVARN_ERROR_ARGUMENT if the name is unknown.

@@ -81,7 +81,7 @@ bool ReadConfig(Config* config, std::string* error) {
     const kvarn_status status = kvarn_isa_force(config->isa.c_str());
     if (status != KVARN_OK) {
       *error =
-          Complain("KVARN_ISA", config->isa, "scalar, avx2, avx512, as far as this CPU has them");
+          Complain("KVARN_ISA", config->isa, "scalar, avx2, avx512, neon, as far as this CPU has them");
       return false;
     }
   }

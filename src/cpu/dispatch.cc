@@ -2,6 +2,11 @@
 #include <atomic>
 #include <cstring>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #include "cpu/kernels.h"
 
 namespace kvarn {
@@ -22,8 +27,15 @@ bool MachineHasAvx2() { return false; }
 bool MachineHasAvx512() { return false; }
 #endif
 
+#if defined(__aarch64__) && defined(__linux__)
+bool MachineHasNeon() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+#else
+bool MachineHasNeon() { return false; }
+#endif
+
 const Kernels* BestKernels() {
   const Kernels* best = nullptr;
+  if (MachineHasNeon()) best = NeonKernels();
   if (MachineHasAvx512()) best = Avx512Kernels();
   if (best == nullptr && MachineHasAvx2()) best = Avx2Kernels();
   return best != nullptr ? best : ScalarKernels();
@@ -47,6 +59,7 @@ const Kernels* FindKernels(const char* name, bool* known) {
   if (std::strcmp(name, "scalar") == 0) return ScalarKernels();
   if (std::strcmp(name, "avx2") == 0) return MachineHasAvx2() ? Avx2Kernels() : nullptr;
   if (std::strcmp(name, "avx512") == 0) return MachineHasAvx512() ? Avx512Kernels() : nullptr;
+  if (std::strcmp(name, "neon") == 0) return MachineHasNeon() ? NeonKernels() : nullptr;
   *known = false;
   return nullptr;
 }

@@ -65,6 +65,7 @@ void ForceKernels(const Kernels* kernels);  // null: best
 const Kernels* ScalarKernels();
 const Kernels* Avx2Kernels();
 const Kernels* Avx512Kernels();
+const Kernels* NeonKernels();
 
 }  // namespace kvarn
 #endif  // KVARN_CPU_KERNELS_H_

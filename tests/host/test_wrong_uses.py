@@ -20,7 +20,7 @@ def complete(run_llama, model, *args, cache=DEVICE, env=None):
         ("KVARN_TAIL", "many", "a number of rows"),
         ("KVARN_SINK", "100", "0 or a multiple of 128"),
         ("KVARN_SLIDING", "maybe", "auto, on, off"),
-        ("KVARN_ISA", "neon", "scalar, avx2, avx512"),
+        ("KVARN_ISA", "sse", "scalar, avx2, avx512, neon"),
     ],
 )
 def test_bad_setting(variable, value, allowed, run_llama, smollm2):

@@ -13,7 +13,7 @@
 
 namespace kvarn_test {
 
-inline constexpr const char* kIsaNames[] = {"scalar", "avx2", "avx512"};
+inline constexpr const char* kIsaNames[] = {"scalar", "avx2", "avx512", "neon"};
 
 // Forces a level for its own life, and fails the test if another one is in use afterwards.
 class ForcedIsa {
