@@ -62,6 +62,7 @@ bool DeviceFits(int shared_bytes) {
 kvarn_status CheckShape(const kvarn_cuda_prefill& c) {
   const kvarn_status status = CheckCall(c.attention);
   if (status != KVARN_OK) return status;
+  if (HasTileTable(c.attention)) return KVARN_ERROR_UNSUPPORTED;
   const int64_t most = int64_t{c.attention.n_sequences} * c.attention.n_tokens;
   if (c.total_tokens < 0 || c.total_tokens > most || c.seal_lag < -1 ||
       BlockCount(c) * c.attention.n_kv_heads > INT32_MAX) {
