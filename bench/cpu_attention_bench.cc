@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Attention on packed planes with one thread: nanoseconds for each cached token and KV head, and
-// how fast packed bytes are read. Caches are as warm as the size of the planes leaves them.
+// how fast packed bytes are read. Caches are as warm as the size of the planes leaves them: at
+// depth 1048576 they hold little of them.
 //   cpu_attention_bench --benchmark_filter=k4v2
 //   cpu_attention_bench --isa=avx2        force a level: scalar, avx2, avx512
 #include <benchmark/benchmark.h>
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
@@ -96,12 +98,68 @@ void Attention(benchmark::State& state, int key_bits, int value_bits) {
   state.SetBytesProcessed(static_cast<int64_t>(keys.bytes + values.bytes) * iterations);
 }
 
+// A token of a model: one call for each of its layers, each with planes of its own, so that records
+// come from memory.
+void Model(benchmark::State& state, int key_bits, int value_bits) {
+  const auto dim = static_cast<int>(state.range(0));
+  const auto gqa = static_cast<int>(state.range(1));
+  const auto kv_heads = static_cast<int>(state.range(2));
+  const auto layers = static_cast<int>(state.range(3));
+  const int64_t rows = state.range(4);
+  const Plane keys(KVARN_KEY, key_bits, dim, rows);
+  const Plane values(KVARN_VALUE, value_bits, dim, rows);
+  const auto heads = static_cast<size_t>(kv_heads);
+  const auto width = static_cast<size_t>(dim);
+  const size_t key_stride = (keys.bytes + 63) / 64 * 64;
+  const size_t value_stride = (values.bytes + 63) / 64 * 64;
+  std::vector<Block> caches;  // K planes of the heads of a layer, then V planes
+  for (int layer = 0; layer < layers; ++layer) {
+    caches.push_back(Allocate(heads * (key_stride + value_stride)));
+    uint8_t* to = caches.back().get();
+    for (size_t head = 0; head < heads; ++head) {
+      std::memcpy(to + head * key_stride, keys.memory.get(), keys.bytes);
+      std::memcpy(to + heads * key_stride + head * value_stride, values.memory.get(), values.bytes);
+    }
+  }
+  std::vector<float> query(width * heads * static_cast<size_t>(gqa), 0.3F);
+  std::vector<float> out(query.size());
+  kvarn_attention call = {};
+  call.key_plane = keys.plane.get();
+  call.value_plane = values.plane.get();
+  call.key_head_stride = key_stride;
+  call.value_head_stride = value_stride;
+  call.n_streams = call.n_tokens = 1;
+  call.n_kv_heads = kv_heads;
+  call.n_heads = kv_heads * gqa;
+  call.n_rows = rows;
+  call.query = query.data();
+  call.out = out.data();
+  call.query_head_stride = call.out_head_stride = width * sizeof(float);
+  call.query_token_stride = call.out_token_stride = out.size() * sizeof(float);
+  call.scale = 1.0F / std::sqrt(static_cast<float>(dim));
+  call.keys = call.values = caches[0].get();
+  const Block workspace = Allocate(kvarn_attention_workspace_bytes(&call, 1));
+  for (auto _ : state) {
+    for (const Block& cache : caches) {
+      call.keys = cache.get();
+      call.values = cache.get() + heads * key_stride;
+      if (kvarn_attention_begin(&call, workspace.get(), 1) != KVARN_OK) std::abort();
+      kvarn_attention_run(&call, workspace.get(), 0, 1);
+      benchmark::ClobberMemory();
+    }
+  }
+  const auto done = static_cast<double>(state.iterations()) * static_cast<double>(rows) *
+                    static_cast<double>(layers * kv_heads);
+  state.counters["token-head"] =
+      benchmark::Counter(done, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
 void Grid(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"dim", "gqa", "depth", "tokens"});
   for (const int dim : {64, 128, 256}) {
     for (const int gqa : {1, 3, 4, 8}) bench->Args({dim, gqa, 8192, 1});
   }
-  for (const int depth : {1024, 32768}) bench->Args({64, 3, depth, 1});
+  for (const int depth : {1024, 32768, 1 << 20}) bench->Args({64, 3, depth, 1});
   for (const int tokens : {2, 8, 128}) bench->Args({64, 3, 8192, tokens});
 }
 
@@ -110,5 +168,12 @@ BENCHMARK_CAPTURE(Attention, k2v2, 2, 2)->Apply(Grid);
 BENCHMARK_CAPTURE(Attention, k4v4, 4, 4)->Apply(Grid);
 BENCHMARK_CAPTURE(Attention, k8v8, 8, 8)->Args({64, 3, 8192, 1})->Args({128, 4, 8192, 1});
 BENCHMARK_CAPTURE(Attention, k3v3, 3, 3)->Args({64, 3, 8192, 1})->Args({128, 4, 8192, 1});
+
+void Models(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"dim", "gqa", "kv_heads", "layers", "depth"});
+  bench->Args({64, 3, 3, 30, 8192})->Args({128, 4, 8, 16, 8192});
+}
+BENCHMARK_CAPTURE(Model, k4v2, 4, 2)->Apply(Models);
+BENCHMARK_CAPTURE(Model, k2v2, 2, 2)->Apply(Models);
 
 }  // namespace

@@ -7,8 +7,10 @@
 namespace kvarn {
 namespace {
 
-constexpr int kMaxTasks = 64;          // enough to balance any host's threads
-constexpr int64_t kTilesPerSplit = 4;  // at least, so that merging stays cheap
+constexpr int kMaxTasks = 64;       // enough to balance any host's threads
+constexpr int kFewTasks = 16;       // enough for most, while splits are short
+constexpr int64_t kShortSplit = 4;  // tiles of a split, at least, so that merging stays cheap
+constexpr int64_t kLongSplit = 8;   // at least, once there are a few tasks: a split starts slowly
 
 size_t Align(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -23,8 +25,10 @@ AttentionPlan PlanAttention(const AttentionWork& work, int n_threads) {
   AttentionPlan plan = {};
   plan.block_rows = std::min(work.rows_per_head, kQueryBlock);
   plan.n_blocks = work.n_blocks;
+  const int blocks = std::max(plan.n_blocks, 1);
+  const int64_t few = std::min<int64_t>(work.n_tiles / kShortSplit, kFewTasks / blocks);
   const int64_t splits =
-      std::min<int64_t>(work.n_tiles / kTilesPerSplit, kMaxTasks / std::max(plan.n_blocks, 1));
+      std::min<int64_t>(std::max(few, work.n_tiles / kLongSplit), kMaxTasks / blocks);
   plan.n_splits = static_cast<int>(std::max<int64_t>(splits, 1));
 
   const int value_stride = RowStride(work.shape.value.head_dim);

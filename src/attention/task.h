@@ -18,6 +18,9 @@ namespace kvarn {
 // Query rows (token x query head of the group) that share one pass over the codes.
 inline constexpr int kQueryBlock = 32;
 
+// Rows of an exact tile that are held as fp32 at a time. Divides every group.
+inline constexpr int kExactRows = 16;
+
 // Running softmax of the rows of a block: out = (rotated H^T + plain) / sum.
 struct AttentionPartial {
   float* max;      // [kQueryBlock]
@@ -76,32 +79,28 @@ struct AttentionTask {
 struct AttentionScratch {
   size_t query;    // fp32 [kQueryBlock][RowStride(Dk)] scaled query
   size_t rotated;  // fp32 [kQueryBlock][RowStride(Dk)] query / s, rotated
-  size_t weights;  // int8 [kQueryBlock][2][weight_stride] high and low parts
+  size_t weights;  // int8 [K, V][kQueryBlock][2][weight_stride] high and low parts
   size_t score;    // fp32 [kQueryBlock][kMaxGroup]
   size_t mask;     // fp32 [kQueryBlock][kMaxGroup]
-  size_t product;  // fp32 [kQueryBlock][product_stride]
-  size_t tile;     // fp32 [kMaxGroup][RowStride(max(Dk, Dv))]
+  size_t tile;     // fp32 [kExactRows][RowStride(max(Dk, Dv))]
   size_t bytes;
   int weight_stride;
-  int product_stride;
 };
 
 constexpr AttentionScratch MakeAttentionScratch(int key_dim, int value_dim) {
   const int wide = key_dim > value_dim ? key_dim : value_dim;
   AttentionScratch s = {};
   s.weight_stride = RoundUp(key_dim > kMaxGroup ? key_dim : kMaxGroup, 64);
-  s.product_stride = RoundUp(value_dim > kMaxGroup ? value_dim : kMaxGroup, kRowAlign);
   const auto floats = [](int rows, int columns) {
     return sizeof(float) * static_cast<size_t>(rows) * static_cast<size_t>(columns);
   };
   s.query = 0;
   s.rotated = s.query + floats(kQueryBlock, RowStride(key_dim));
   s.weights = s.rotated + floats(kQueryBlock, RowStride(key_dim));
-  s.score = s.weights + 2 * static_cast<size_t>(kQueryBlock * s.weight_stride);
+  s.score = s.weights + 4 * static_cast<size_t>(kQueryBlock * s.weight_stride);
   s.mask = s.score + floats(kQueryBlock, kMaxGroup);
-  s.product = s.mask + floats(kQueryBlock, kMaxGroup);
-  s.tile = s.product + floats(kQueryBlock, s.product_stride);
-  s.bytes = s.tile + floats(kMaxGroup, RowStride(wide));
+  s.tile = s.mask + floats(kQueryBlock, kMaxGroup);
+  s.bytes = s.tile + floats(kExactRows, RowStride(wide));
   s.bytes = (s.bytes + 63) / 64 * 64;
   return s;
 }

@@ -30,7 +30,12 @@ constexpr int kWidth = 8;
 #include "cpu/generic/encode_value-inl.h"
 #include "cpu/generic/code_dot_args-inl.h"
 #include "cpu/simd/code_dot_avx2-inl.h"
-#include "cpu/generic/attend-inl.h"
+#include "cpu/generic/attend_state-inl.h"
+#include "cpu/generic/attend_mask-inl.h"
+#include "cpu/generic/attend_weights-inl.h"
+#include "cpu/generic/attend_record-inl.h"
+#include "cpu/generic/attend_softmax-inl.h"
+#include "cpu/generic/attend_exact-inl.h"
 #include "cpu/generic/attend_tiles-inl.h"
 // clang-format on
 

@@ -172,7 +172,7 @@ std::vector<double> AttentionBound::LogitErrors(const Pair& pair, int stream, in
         error = kEpsilon * (dim + 3) * raw;
       }
       // tanh and its division, slope (a power of up to n_heads) times mask, the sums, exp's
-      // argument.
+      // argument (relative to a reference that may lie 2 below the maximum).
       const double logit = row.logit[at];
       if (std::isinf(logit)) {
         errors.push_back(0.0);
@@ -183,7 +183,7 @@ std::vector<double> AttentionBound::LogitErrors(const Pair& pair, int stream, in
         error += 2 * kEpsilon * (problem_.max_bias > 0.0 ? problem_.n_heads + 4 : 1) *
                  (std::fabs(logit) + raw);
       }
-      error += kEpsilon * (2 * std::fabs(logit) + std::fabs(top)) + 4e-7;
+      error += kEpsilon * (2 * std::fabs(logit) + std::fabs(top) + 2) + 4e-7;
       errors.push_back(error);
     }
   }

@@ -13,9 +13,9 @@ std::vector<double> LogNormal(Random* random, int n, double octaves) {
 }  // namespace
 
 const char* TileKindName(TileKind kind) {
-  static constexpr const char* kNames[] = {"gaussian",     "channel spread", "token spread",
-                                           "channel bias", "heavy tail",     "tiny",
-                                           "repeated",     "mostly zero",    "huge"};
+  static constexpr const char* kNames[] = {
+      "gaussian", "channel spread", "token spread", "channel bias", "heavy tail",
+      "tiny",     "repeated",       "mostly zero",  "huge",         "equal"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -31,7 +31,8 @@ std::vector<float> MakeTile(TileKind kind, Random* random, int n_rows, int head_
   }
   std::vector<float> rows;
   for (int g = 0; g < n_rows; ++g) {
-    const bool repeat = kind == TileKind::kRepeatedRows && g > 0 && random->Chance(0.8);
+    const bool repeat = g > 0 && (kind == TileKind::kEqualRows ||
+                                  (kind == TileKind::kRepeatedRows && random->Chance(0.8)));
     for (size_t d = 0; d < dim; ++d) {
       double x = kind == TileKind::kHeavyTail ? random->HeavyTailed() : random->Normal();
       x = bias[d] + x * channel[d] * token[static_cast<size_t>(g)];

@@ -21,8 +21,9 @@ enum class TileKind {
   kRepeatedRows,
   kMostlyZero,  // whole rows and channels of zeros, now and then nothing else
   kHuge,        // beyond the fp16 range here and there
+  kEqualRows,   // one row, again and again
 };
-inline constexpr int kTileKinds = 9;
+inline constexpr int kTileKinds = 9;  // of those that random tests draw: all but the last
 
 const char* TileKindName(TileKind kind);
 

@@ -185,6 +185,37 @@ TEST(Attention, KeysWithALargeConstantBias) {
   }
 }
 
+// Equal rows get equal weights, all of them the largest there is, and a channel that is the largest
+// of its row has the highest code in every row: integer sums as large as they can be.
+TEST(Attention, EqualRowsReachTheLimitsOfTheSums) {
+  double worst = 0.0;
+  for (const int bits : kBits) {
+    for (const int group : {64, 128}) {
+      AttentionCase c;
+      c.n_rows = 600;
+      c.n_heads = 5;
+      c.group = group;
+      c.key_bits = c.value_bits = bits;
+      c.keys = c.values = TileKind::kEqualRows;
+      ExpectMatchesOracle(c, &worst);
+    }
+  }
+}
+
+// Logits that grow from token to token, from less than the softmax's head room in a tile to more.
+TEST(Attention, GrowingLogits) {
+  double worst = 0.0;
+  for (const double max_bias : {0.1, 1.0, 2.0, 4.0, 8.0}) {
+    AttentionCase c;
+    c.n_rows = 900;
+    c.n_tokens = 2;
+    c.n_heads = 4;
+    c.mask = MaskKind::kDistance;
+    c.max_bias = max_bias;
+    ExpectMatchesOracle(c, &worst);
+  }
+}
+
 // The bound is a worst case; what a call really adds to the error of the records is far smaller:
 // 15-bit weights leave about 2^-14 of a value.
 TEST(Attention, OrdinaryCallsAreGoodToOneInThousand) {

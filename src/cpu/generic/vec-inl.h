@@ -45,26 +45,11 @@ KVARN_INLINE Vf MaxWhereEqual(Vf now, Vf a, Vf b, float positive);
 KVARN_INLINE Vf AddSigned(Vf a, Vf b, Vf sign);
 KVARN_INLINE bool AnyLane(Vi mask);  // of lanes that are 0 or -1
 
-typedef int8_t Vb __attribute__((vector_size(kWidth), aligned(1)));
-KVARN_INLINE void Store(int8_t* p, Vi v) {
-  *reinterpret_cast<Vb*>(p) = __builtin_convertvector(v, Vb);
-}
-
-// Lane i and lane i ^ kOther change places.
-template <int kOther, int... kLane>
-KVARN_INLINE Vf Exchange(Vf v, std::integer_sequence<int, kLane...>) {
-  return __builtin_shufflevector(v, v, (kLane ^ kOther)...);
-}
-// Over all lanes, in any order: not for the encoder, whose sums have theirs.
-template <int kHalf = kWidth / 2>
-KVARN_INLINE float SumLanes(Vf v) {
-  v = v + Exchange<kHalf>(v, std::make_integer_sequence<int, kWidth>());
-  if constexpr (kHalf > 1) return SumLanes<kHalf / 2>(v);
-  return v[0];
-}
-template <int kHalf = kWidth / 2>
-KVARN_INLINE float MaxLanes(Vf v) {
-  v = Max(v, Exchange<kHalf>(v, std::make_integer_sequence<int, kWidth>()));
-  if constexpr (kHalf > 1) return MaxLanes<kHalf / 2>(v);
-  return v[0];
-}
+KVARN_INLINE Vf Fill(float x);          // Splat that keeps a negative zero, and costs no addition
+KVARN_INLINE Vf Fma(Vf a, Vf b, Vf c);  // a * b + c; rounded once where the level has it
+// Nearest integers of |x| < 2^22; ties may go either way.
+KVARN_INLINE Vi RoundToInt(Vf x);
+// w of 4 kWidth lanes, |w| <= 16256, as 128 high + low: bytes in the order of the lanes.
+KVARN_INLINE void StoreParts(const Vi* w, int8_t* high, int8_t* low);
+KVARN_INLINE float SumLanes(Vf v);  // in any order: not for the encoder, whose sums have theirs
+KVARN_INLINE float MaxLanes(Vf v);

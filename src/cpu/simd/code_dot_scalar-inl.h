@@ -2,10 +2,11 @@
 //
 // The product of generic/code_dot_args-inl.h in plain C++.
 
-KVARN_INLINE void StoreDot(const CodeDotArgs& args, int row, int lane, int32_t high, int32_t low) {
-  const float value = (static_cast<float>(high) * 128.0F + static_cast<float>(low));
-  float* out = args.out + static_cast<int64_t>(row) * args.out_stride + lane;
-  *out = args.add ? *out + value * args.multiplier : value * args.multiplier;
+KVARN_INLINE void StoreDot(const CodeDotArgs& args, const DotRow& row, int lane, int32_t high,
+                           int32_t low) {
+  const float sum = static_cast<float>(high) * 128.0F + static_cast<float>(low);
+  const float base = args.add ? row.out[lane] : row.outside;
+  row.out[lane] = args.gain[lane] * (sum * row.scale + row.inside) + base;
 }
 
 template <int kBits>
@@ -15,7 +16,7 @@ static void CodeDot(const CodeDotArgs& args) {
   const int units = (args.contraction + 32 / kBits - 1) / (32 / kBits);
   for (int strip = 0; strip < args.strips; ++strip) {
     const uint8_t* strip_codes = args.codes + static_cast<int64_t>(strip) * units * kUnitBytes;
-    for (int r = 0; r < args.rows; ++r) {
+    for (int r = 0; r < args.n_rows; ++r) {
       const int8_t* high_row = args.weights + static_cast<int64_t>(2 * r) * args.weight_stride;
       const int8_t* low_row = high_row + args.weight_stride;
       int32_t high[kLanesPerStrip] = {};
@@ -35,7 +36,7 @@ static void CodeDot(const CodeDotArgs& args) {
         }
       }
       for (int lane = 0; lane < kLanesPerStrip; ++lane) {
-        StoreDot(args, r, strip * kLanesPerStrip + lane, high[lane], low[lane]);
+        StoreDot(args, args.rows[r], strip * kLanesPerStrip + lane, high[lane], low[lane]);
       }
     }
   }

@@ -40,3 +40,35 @@ KVARN_INLINE Vf LoadBytes(const uint8_t* p) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
 }
+
+KVARN_INLINE Vf Fill(float x) { return _mm256_set1_ps(x); }
+KVARN_INLINE Vf Fma(Vf a, Vf b, Vf c) { return _mm256_fmadd_ps(a, b, c); }
+KVARN_INLINE Vi RoundToInt(Vf x) { return reinterpret_cast<Vi>(_mm256_cvtps_epi32(x)); }
+KVARN_INLINE float SumLanes(Vf v) {
+  __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+KVARN_INLINE float MaxLanes(Vf v) {
+  __m128 x = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
+
+// Packing works inside halves of 16 bytes: lanes 4k to 4k + 3 of each of the four inputs come to
+// half k.
+KVARN_INLINE void StoreParts(const Vi* w, int8_t* high, int8_t* low) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  __m256i upper[2];
+  __m256i lower[2];
+  for (int i = 0; i < 2; ++i) {
+    const __m256i both = _mm256_packs_epi32(reinterpret_cast<__m256i>(w[2 * i]),
+                                            reinterpret_cast<__m256i>(w[2 * i + 1]));
+    upper[i] = _mm256_srai_epi16(_mm256_add_epi16(both, _mm256_set1_epi16(64)), 7);
+    lower[i] = _mm256_sub_epi16(both, _mm256_slli_epi16(upper[i], 7));
+  }
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(high),
+                      _mm256_permutevar8x32_epi32(_mm256_packs_epi16(upper[0], upper[1]), order));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(low),
+                      _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lower[0], lower[1]), order));
+}

@@ -40,3 +40,26 @@ KVARN_INLINE Vf LoadBytes(const uint8_t* p) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
 }
+
+KVARN_INLINE Vf Fill(float x) { return _mm512_set1_ps(x); }
+KVARN_INLINE Vf Fma(Vf a, Vf b, Vf c) { return _mm512_fmadd_ps(a, b, c); }
+KVARN_INLINE Vi RoundToInt(Vf x) { return reinterpret_cast<Vi>(_mm512_cvtps_epi32(x)); }
+KVARN_INLINE float SumLanes(Vf v) { return _mm512_reduce_add_ps(v); }
+KVARN_INLINE float MaxLanes(Vf v) { return _mm512_reduce_max_ps(v); }
+
+// Packing works inside quarters of 16 bytes: lanes 4k to 4k + 3 of each of the four inputs come to
+// quarter k.
+KVARN_INLINE void StoreParts(const Vi* w, int8_t* high, int8_t* low) {
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  __m512i upper[2];
+  __m512i lower[2];
+  for (int i = 0; i < 2; ++i) {
+    const __m512i both = _mm512_packs_epi32(reinterpret_cast<__m512i>(w[2 * i]),
+                                            reinterpret_cast<__m512i>(w[2 * i + 1]));
+    upper[i] = _mm512_srai_epi16(_mm512_add_epi16(both, _mm512_set1_epi16(64)), 7);
+    lower[i] = _mm512_sub_epi16(both, _mm512_slli_epi16(upper[i], 7));
+  }
+  _mm512_storeu_si512(high,
+                      _mm512_permutexvar_epi32(order, _mm512_packs_epi16(upper[0], upper[1])));
+  _mm512_storeu_si512(low, _mm512_permutexvar_epi32(order, _mm512_packs_epi16(lower[0], lower[1])));
+}

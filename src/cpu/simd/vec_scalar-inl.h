@@ -40,3 +40,17 @@ KVARN_INLINE Vf LoadBytes(const uint8_t* p) {
   const Vi whole = __builtin_convertvector(*reinterpret_cast<const VecBytes*>(p), Vi);
   return __builtin_convertvector(whole, Vf);
 }
+
+KVARN_INLINE Vf Fill(float x) { return Vf{x, x, x, x}; }
+KVARN_INLINE Vf Fma(Vf a, Vf b, Vf c) { return a * b + c; }
+KVARN_INLINE Vi RoundToInt(Vf x) { return __builtin_convertvector(Round(x), Vi); }
+KVARN_INLINE float SumLanes(Vf v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+KVARN_INLINE float MaxLanes(Vf v) { return MaxF(MaxF(v[0], v[2]), MaxF(v[1], v[3])); }
+KVARN_INLINE void StoreParts(const Vi* w, int8_t* high, int8_t* low) {
+  for (int i = 0; i < 4 * kWidth; ++i) {
+    const int32_t value = w[i / kWidth][i % kWidth];
+    const int32_t upper = (value + 64) >> 7;
+    high[i] = static_cast<int8_t>(upper);
+    low[i] = static_cast<int8_t>(value - upper * 128);
+  }
+}
