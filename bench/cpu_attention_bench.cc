@@ -118,8 +118,7 @@ void Model(benchmark::State& state, int key_bits, int value_bits) {
     uint8_t* to = caches.back().get();
     for (size_t head = 0; head < heads; ++head) {
       std::memcpy(to + head * key_stride, keys.memory.get(), keys.bytes);
-      std::memcpy(to + heads * key_stride + head * value_stride, values.memory.get(),
-                  values.bytes);
+      std::memcpy(to + heads * key_stride + head * value_stride, values.memory.get(), values.bytes);
     }
   }
   std::vector<float> query(width * heads * static_cast<size_t>(gqa), 0.3F);
@@ -151,8 +150,8 @@ void Model(benchmark::State& state, int key_bits, int value_bits) {
   }
   const auto done = static_cast<double>(state.iterations()) * static_cast<double>(rows) *
                     static_cast<double>(layers * kv_heads);
-  state.counters["token-head"] = benchmark::Counter(
-      done, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["token-head"] =
+      benchmark::Counter(done, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
 void Grid(benchmark::internal::Benchmark* bench) {

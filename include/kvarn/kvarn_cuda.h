@@ -45,8 +45,13 @@ KVARN_API kvarn_status kvarn_cuda_encode(const kvarn_format* format, kvarn_dtype
 //   * the other full tiles below sealed_rows[i] as records of order CUDA, found by block_table;
 //   * the rest as exact rows in a ring of ring_rows / group chunks of `group` neighbouring rows:
 //     position x in row ring_base[i][x / group % (ring_rows / group)] + x % group.
+// Hosts whose rows are written in any order say for each tile where it lies (tile_table): then a
+// position is a row of the cache, all positions below lengths[i] are visible to all query tokens,
+// and the mask alone says which of them count.
 // Query head h reads KV head h / (n_heads / n_kv_heads). Strides are bytes. Query token t of the T
 // = n_tokens of a sequence sees positions up to lengths[i] - T + t.
+enum { KVARN_CUDA_TILE_RECORD = -1, KVARN_CUDA_TILE_EMPTY = -2 };
+
 typedef struct kvarn_cuda_decode {
   kvarn_format key_format;    // order CUDA, balanced; same group as values
   kvarn_format value_format;  // order CUDA, balanced
@@ -82,6 +87,13 @@ typedef struct kvarn_cuda_decode {
                                // only if its chunk holds rows
   int32_t ring_base_stride;
 
+  // Null, or device [n_sequences][tile_table_stride], by tile: KVARN_CUDA_TILE_RECORD,
+  // KVARN_CUDA_TILE_EMPTY (takes no part), or the exact row of its first position. In its place
+  // sealed_rows, sink_rows and ring_base are not read, window must be 0 and ALiBi needs a mask;
+  // block_table may be null: block i * tile_table_stride + tile.
+  int32_t tile_table_stride;
+  const int32_t* tile_table;
+
   const void* query;  // device [n_sequences][n_tokens][n_heads][Dk], strides multiples of 8
   int64_t query_sequence_stride, query_token_stride, query_head_stride;
   void* out;  // device [n_sequences][n_tokens][n_heads][Dv]; zeros where nothing is visible
@@ -108,7 +120,8 @@ KVARN_API size_t kvarn_cuda_decode_workspace_bytes(const kvarn_cuda_decode* call
 KVARN_API kvarn_status kvarn_cuda_decode_check(const kvarn_cuda_decode* call);
 
 // Cuts the work by the lengths found on the device. Once for all calls of one step that share
-// shapes, lengths, sealed_rows, sink_rows, ring_base and block_table (all layers of a model).
+// shapes, lengths, block_table and sealed_rows, sink_rows and ring_base, or tile_table (all layers
+// of a model).
 KVARN_API kvarn_status kvarn_cuda_decode_plan(const kvarn_cuda_decode* call, void* workspace,
                                               void* stream);
 
@@ -142,6 +155,7 @@ typedef struct kvarn_cuda_prefill {
   //   query, out                  device [total_tokens][n_heads][D] by query_begin; the
   //                               *_sequence_stride are not read
   //   mask                        device [total_tokens][positions], likewise
+  //   tile_table                  must be null (KVARN_ERROR_UNSUPPORTED)
   kvarn_cuda_decode attention;
 
   int32_t total_tokens;        // of all sequences, 0 to n_sequences * n_tokens; fixes the grid

@@ -31,7 +31,8 @@ class Decode(ctypes.Structure):
         *_fields(
             "i:dtype i:n_sequences i:n_tokens i:n_heads i:n_kv_heads p:key_records"
             f" p:value_records {_RECORDS} p:lengths p:sealed_rows p:sink_rows p:ring_base"
-            " i:ring_base_stride p:query l:query_sequence_stride l:query_token_stride"
+            " i:ring_base_stride i:tile_table_stride p:tile_table p:query l:query_sequence_stride"
+            " l:query_token_stride"
             " l:query_head_stride p:out l:out_sequence_stride l:out_token_stride l:out_head_stride"
             " f:scale f:softcap i:window f:max_bias p:sinks p:mask l:mask_sequence_stride"
             " l:mask_token_stride"

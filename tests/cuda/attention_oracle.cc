@@ -32,7 +32,11 @@ const AttentionSetup::HeadTile* AttentionSetup::RowAt(int sequence, int head, in
   const int tile = position / case_.group;
   const bool sink = tile == 0 && s.sink_row >= 0 && case_.sink;
   const bool late = case_.seal_lag >= 0 && (tile + 1) * case_.group + case_.seal_lag <= last;
-  if ((position < s.sealed || late) && !sink) {
+  const int place = case_.tile_table ? s.places[static_cast<size_t>(tile)] : 0;
+  if (place == KVARN_CUDA_TILE_EMPTY) return nullptr;
+  const bool record =
+      case_.tile_table ? place == KVARN_CUDA_TILE_RECORD : (position < s.sealed || late) && !sink;
+  if (record) {
     const int block = block_table_[static_cast<size_t>(sequence * call_.block_table_stride + tile)];
     const HeadTile& from = Tile(block, head);
     const int g = position % case_.group;
@@ -44,7 +48,8 @@ const AttentionSetup::HeadTile* AttentionSetup::RowAt(int sequence, int head, in
   const int start = s.length - s.n_tokens;
   const bool chunk = prefill_ && position >= start;
   const int row =
-      chunk ? s.first_token + position - start
+      chunk              ? s.first_token + position - start
+      : case_.tile_table ? place + position % case_.group
       : sink && s.sealed > 0
           ? s.sink_row + position
           : s.ring_base[static_cast<size_t>(tile) % s.ring_base.size()] + position % case_.group;
@@ -124,7 +129,7 @@ double AttentionSetup::Bound(int sequence, int token, int head,
 void AttentionSetup::CompareRow(int sequence, int token, int head, const std::vector<uint16_t>& got,
                                 Errors* errors) const {
   const Sequence& s = sequences_[static_cast<size_t>(sequence)];
-  const int last = s.length - s.n_tokens + token;
+  const int last = case_.tile_table ? s.length - 1 : s.length - s.n_tokens + token;
   const int kv_head = head / case_.heads_per_kv;
   const auto dim = static_cast<size_t>(case_.key_dim);
   const size_t row = static_cast<size_t>(s.first_token + token) * static_cast<size_t>(n_heads_) +
@@ -140,6 +145,9 @@ void AttentionSetup::CompareRow(int sequence, int token, int head, const std::ve
     std::vector<double> key;
     std::vector<double> value;
     tile_of.push_back(RowAt(sequence, kv_head, x, last, &key, &value));
+    const bool takes_part = !key.empty();
+    key.resize(dim);
+    value.resize(static_cast<size_t>(case_.value_dim));
     double logit = 0.0;
     for (size_t d = 0; d < dim; ++d) logit += ToFloat(query_[row * dim + d], case_.dtype) * key[d];
     logit *= call_.scale;
@@ -151,7 +159,7 @@ void AttentionSetup::CompareRow(int sequence, int token, int head, const std::ve
     } else if (case_.max_bias > 0.0F) {
       logit += slope * (x - last);
     }
-    if (case_.window > 0 && x <= last - case_.window) {
+    if (!takes_part || (case_.window > 0 && x <= last - case_.window)) {
       logit = -std::numeric_limits<double>::infinity();
     }
     top = std::max(top, logit);

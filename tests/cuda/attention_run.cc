@@ -23,6 +23,7 @@ std::string AttentionCase::Name() const {
   if (max_bias > 0) name += " alibi";
   if (sink_logits) name += " sink-logits";
   if (mask) name += " mask";
+  if (tile_table) name += block_table ? " tile-table" : " tile-table by tile";
   if (key_gain != 1.0F) name += key_gain < 1.0F ? " tiny-k" : " huge-k";
   if (value_gain != 1.0F) name += value_gain < 1.0F ? " tiny-v" : " huge-v";
   if (balance_changes) name += " balance-changes";

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "kvarn/kvarn.h"
 #include "reference/reference_decoder.h"
@@ -62,10 +63,24 @@ AttentionSetup::AttentionSetup(const AttentionCase& c)
     sequences_.push_back(s);
     tiles_per_sequence_ = std::max(tiles_per_sequence_, (length + c.group - 1) / c.group);
   }
-  // Chunks of rings and sinks in any order.
+  if (c.tile_table) {
+    PlaceTiles(&random);
+  } else {
+    PlaceRows(&random);
+  }
+  MakeRecords(&random);
+  MakeRows(&random);
+  MakeChunk(&random);
+  MakeQueries(&random);
+}
+
+// Chunks of rings and sinks in any order.
+void AttentionSetup::PlaceRows(std::mt19937* random) {
+  const AttentionCase& c = case_;
+  n_exact_rows_ = sequences_.size() * static_cast<size_t>(kRingRows + c.group);
   std::vector<int32_t> chunks(sequences_.size() * static_cast<size_t>(kRingRows / c.group + 1));
   for (size_t i = 0; i < chunks.size(); ++i) chunks[i] = static_cast<int32_t>(i) * c.group;
-  std::shuffle(chunks.begin(), chunks.end(), random);
+  std::shuffle(chunks.begin(), chunks.end(), *random);
   for (size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& s = sequences_[i];
     s.sink_row = c.sink && i % 4 != 3 ? chunks.back() : -1;
@@ -73,10 +88,23 @@ AttentionSetup::AttentionSetup(const AttentionCase& c)
     s.ring_base.assign(chunks.end() - kRingRows / c.group, chunks.end());
     chunks.resize(chunks.size() - s.ring_base.size());
   }
-  MakeRecords(&random);
-  MakeRows(&random);
-  MakeChunk(&random);
-  MakeQueries(&random);
+}
+
+// Half of the tiles as records, a tenth empty.
+void AttentionSetup::PlaceTiles(std::mt19937* random) {
+  std::vector<int32_t*> exact;
+  for (Sequence& s : sequences_) {
+    s.sink_row = -1;
+    s.places.resize(static_cast<size_t>((s.length + case_.group - 1) / case_.group));
+    for (int32_t& place : s.places) {
+      const auto draw = static_cast<int>((*random)() % 10);
+      place = draw < 5 ? KVARN_CUDA_TILE_RECORD : draw < 6 ? KVARN_CUDA_TILE_EMPTY : 0;
+      if (place == 0) exact.push_back(&place);
+    }
+  }
+  std::shuffle(exact.begin(), exact.end(), *random);
+  n_exact_rows_ = exact.size() * static_cast<size_t>(case_.group);
+  for (size_t i = 0; i < exact.size(); ++i) *exact[i] = static_cast<int32_t>(i) * case_.group;
 }
 
 template <typename T>
@@ -139,12 +167,16 @@ void AttentionSetup::MakeRecords(std::mt19937* random) {
   call_.value_records = static_cast<const uint8_t*>(call_.key_records) + key_bytes;
   call_.key_head_stride = call_.value_head_stride = static_cast<int64_t>(pair);
   call_.key_block_stride = call_.value_block_stride = static_cast<int64_t>(pair) * case_.n_kv_heads;
-  call_.block_table = Upload(block_table_);
   call_.block_table_stride = std::max(tiles_per_sequence_, 1);
+  if (case_.block_table) {
+    call_.block_table = Upload(block_table_);
+  } else {
+    std::iota(block_table_.begin(), block_table_.end(), 0);
+  }
 }
 
 void AttentionSetup::MakeRows(std::mt19937* random) {
-  const size_t rows = sequences_.size() * static_cast<size_t>(kRingRows + case_.group);
+  const size_t rows = n_exact_rows_;
   const auto heads = static_cast<size_t>(case_.n_kv_heads);
   std::normal_distribution<float> normal;
   exact_keys_.resize(rows * heads * static_cast<size_t>(case_.key_dim));
@@ -165,6 +197,17 @@ void AttentionSetup::MakeRows(std::mt19937* random) {
   call_.exact_value_head_stride = 2 * case_.value_dim;
   call_.exact_value_row_stride = call_.exact_value_head_stride * case_.n_kv_heads;
   call_.lengths = Upload(lengths);
+  if (case_.tile_table) {
+    call_.tile_table_stride = std::max(tiles_per_sequence_, 1);
+    std::vector<int32_t> table;
+    for (const Sequence& s : sequences_) {
+      table.insert(table.end(), s.places.begin(), s.places.end());
+      table.resize(table.size() + static_cast<size_t>(call_.tile_table_stride) - s.places.size());
+    }
+    call_.tile_table = Upload(table);
+    call_.ring_rows = 0;
+    return;
+  }
   call_.sealed_rows = Upload(sealed);
   call_.sink_rows = case_.sink ? Upload(sink) : nullptr;
   call_.ring_base = Upload(ring);

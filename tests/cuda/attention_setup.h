@@ -34,6 +34,8 @@ struct AttentionCase {
   bool balance_changes = false;  // tiles of one sequence with different s
   std::vector<int> chunks;       // prefill: query tokens of each sequence; empty: decode
   int seal_lag = -1;             // of prefill
+  bool tile_table = false;       // tiles in any state: records, exact, empty
+  bool block_table = true;       // without: by tile
 
   std::string Name() const;
 };
@@ -68,8 +70,11 @@ class AttentionSetup {
     int length, sealed, sink_row;
     int n_tokens, first_token;       // flat index of the first query token
     std::vector<int32_t> ring_base;  // by chunk
+    std::vector<int32_t> places;     // by tile, with a tile table
   };
 
+  void PlaceRows(std::mt19937* random);
+  void PlaceTiles(std::mt19937* random);
   void MakeRecords(std::mt19937* random);
   void MakeRows(std::mt19937* random);
   void MakeChunk(std::mt19937* random);
@@ -79,7 +84,7 @@ class AttentionSetup {
     return tiles_[static_cast<size_t>(block * case_.n_kv_heads + head)];
   }
   // Row at a position as the query at position `last` should see it, and the tile it comes from
-  // (null: exact).
+  // (null: exact). Nothing is put into key and value if the position takes no part.
   const HeadTile* RowAt(int sequence, int head, int position, int last, std::vector<double>* key,
                         std::vector<double>* value) const;
   double Bound(int sequence, int token, int head, const std::vector<double>& probability,
@@ -93,6 +98,7 @@ class AttentionSetup {
   int n_heads_;
   int n_query_tokens_ = 0;  // of all sequences
   int n_blocks_ = 0;
+  size_t n_exact_rows_ = 0;
   int tiles_per_sequence_ = 0;
   std::vector<Sequence> sequences_;
   std::vector<int32_t> block_table_;

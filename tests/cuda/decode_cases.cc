@@ -80,6 +80,18 @@ std::vector<AttentionCase> DecodeCases() {
   });
   add([&](AttentionCase& c) { c.key_dim = 192, c.value_dim = 128, c.lengths = ragged; });
   add([&](AttentionCase& c) { c.group = 64, c.lengths = ragged; });
+  for (const int width : {1, 2, 4}) {
+    add([&](AttentionCase& c) {
+      c.tile_table = c.mask = true, c.n_tokens = width, c.lengths = ragged;
+    });
+  }
+  add([](AttentionCase& c) {
+    c.tile_table = c.mask = true, c.lengths = {600, 500}, c.block_table = false;
+  });
+  add([](AttentionCase& c) {
+    c.tile_table = c.mask = true, c.max_bias = 4.0F, c.lengths = {140000}, c.n_kv_heads = 1;
+  });
+  add([&](AttentionCase& c) { c.tile_table = true, c.lengths = ragged, c.softcap = 20.0F; });
   add([&](AttentionCase& c) { c.softcap = 5.0F, c.lengths = ragged; });
   add([&](AttentionCase& c) { c.window = 333, c.lengths = ragged; });
   add([&](AttentionCase& c) { c.max_bias = 8.0F, c.lengths = ragged, c.heads_per_kv = 6; });

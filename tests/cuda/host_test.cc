@@ -78,6 +78,19 @@ TEST(DecodeCall, WrongCallsAreAnswered) {
   EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_UNSUPPORTED);
   call.ring_rows = 100;
   EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_ARGUMENT);
+  // With a table of tiles there is no ring, and positions are not those of a sequence.
+  const int32_t table = KVARN_CUDA_TILE_EMPTY;
+  call.tile_table = &table;
+  EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_ARGUMENT);  // stride 0
+  call.tile_table_stride = 1;
+  EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_UNSUPPORTED);
+  call.max_bias = 8.0F;
+  EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_ARGUMENT);
+  const uint16_t mask = 0;
+  call.mask = &mask;
+  EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_UNSUPPORTED);
+  call.window = 10;
+  EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_ARGUMENT);
 }
 
 TEST(PrefillCall, WrongCallsAreAnswered) {
@@ -105,6 +118,12 @@ TEST(PrefillCall, WrongCallsAreAnswered) {
   EXPECT_EQ(with([](auto& c) { c.total_tokens = -1; }), KVARN_ERROR_ARGUMENT);
   EXPECT_EQ(with([](auto& c) { c.seal_lag = -2; }), KVARN_ERROR_ARGUMENT);
   EXPECT_EQ(with([](auto& c) { c.attention.ring_rows = 100; }), KVARN_ERROR_ARGUMENT);
+  const int32_t table = KVARN_CUDA_TILE_EMPTY;
+  EXPECT_EQ(with([&](auto& c) {
+              c.attention.tile_table = &table;
+              c.attention.tile_table_stride = 1;
+            }),
+            KVARN_ERROR_UNSUPPORTED);
   // More blocks than a grid has.
   EXPECT_EQ(with([](auto& c) {
               c.attention.n_tokens = c.total_tokens = 1 << 30;

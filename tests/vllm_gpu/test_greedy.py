@@ -50,7 +50,7 @@ JOBS: dict[str, tuple[dict, dict]] = {
     "stock": ({"enable_prefix_caching": False, "max_num_batched_tokens": 8192}, {}),
     "eager": (CHUNKS, ONE_PROCESS),
     "graphs": ({**CHUNKS, **GRAPHS}, ONE_PROCESS),
-    "preempted": ({**CHUNKS, "kv_cache_memory_bytes": 14 << 20}, {}),
+    "preempted": ({**CHUNKS, "kv_cache_memory_bytes": 11 << 20}, {}),
     "async": ({**CHUNKS, **GRAPHS}, {}),
     "V1 runner": ({**CHUNKS, **GRAPHS}, V1),
     "drafts": ({**CHUNKS, **GRAPHS, **NGRAM}, V1),

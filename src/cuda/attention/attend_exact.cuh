@@ -14,13 +14,21 @@ struct ExactUnit {
   int n_rows;
   int64_t row;
 };
-template <int kGroup>
+template <int kGroup, bool kGeneral>
 __device__ __forceinline__ ExactUnit ExactUnitAt(const DecodeParams& p, const DecodePiece& piece,
                                                  int unit) {
   const bool sink = unit < piece.sink_units;
   const int after = (unit - piece.sink_units) * kExactUnitRows;
   const int chunk = after / kGroup;
   ExactUnit u;
+  if (kGeneral && p.listed_tiles != nullptr) {
+    const int64_t at =
+        static_cast<int64_t>(piece.sequence) * p.blocks_stride + p.call.tile_table_stride + chunk;
+    u.position = p.listed_tiles[at] * kGroup + after % kGroup;
+    u.row = p.listed_places[at] + after % kGroup;
+    u.n_rows = min(kExactUnitRows, piece.length - u.position);
+    return u;
+  }
   u.position = sink ? unit * kExactUnitRows : piece.first_position + after;
   u.n_rows = min(kExactUnitRows, piece.length - u.position);
   if (sink) {
@@ -71,13 +79,13 @@ __device__ __forceinline__ void AttendExact(const DecodeParams& p, uint2* operan
     for (int ahead = 1; ahead <= kPrefetchUnits; ++ahead) {
       const int index = at.unit() + ahead * (p.n_warps >> p.head_shift);
       if (index >= piece.first_unit + piece.n_units) break;
-      const ExactUnit u = ExactUnitAt<Shape::kGroup>(p, piece, index);
+      const ExactUnit u = ExactUnitAt<Shape::kGroup, kGeneral>(p, piece, index);
       PrefetchRows<Shape::kKeyDim>(keys + u.row * p.call.exact_key_row_stride,
                                    p.call.exact_key_row_stride, u.n_rows, lane);
       PrefetchRows<Shape::kValueDim>(values + u.row * p.call.exact_value_row_stride,
                                      p.call.exact_value_row_stride, u.n_rows, lane);
     }
-    ExactUnit unit = ExactUnitAt<Shape::kGroup>(p, piece, at.unit());
+    ExactUnit unit = ExactUnitAt<Shape::kGroup, kGeneral>(p, piece, at.unit());
     RowFragments<Shape::kKeySteps> k;
     RowFragments<Shape::kValueTiles> v;
     k.Load(keys + unit.row * p.call.exact_key_row_stride, p.call.exact_key_row_stride, unit.n_rows,
@@ -87,7 +95,8 @@ __device__ __forceinline__ void AttendExact(const DecodeParams& p, uint2* operan
     for (;;) {
       at.Next(p);
       const bool more = !at.Done() && at.piece() == piece_index;
-      const ExactUnit next = more ? ExactUnitAt<Shape::kGroup>(p, piece, at.unit()) : unit;
+      const ExactUnit next =
+          more ? ExactUnitAt<Shape::kGroup, kGeneral>(p, piece, at.unit()) : unit;
       float score[Shape::kColumnTiles][4] = {};
       ScoreRows<Shape>(bf16, k, operand, lane, score);
       if (more) {

@@ -28,7 +28,7 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
   int piece = stream->at().piece();
   int sequence = stream->at().sequence();
   int kv_head = stream->at().kv_head();
-  int position = stream->at().first_position() + stream->at().unit() * Shape::kGroup;
+  int position = kGeneral ? stream->Position() : 0;
   stream->Next();
   int buffer = 0;
   bool fresh = true;  // first record of a piece: its s is read from memory while it is copied
@@ -82,9 +82,7 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
       sequence = stream->at().sequence();
       kv_head = stream->at().kv_head();
     }
-    if (kGeneral || fresh) {
-      position = stream->at().first_position() + stream->at().unit() * Shape::kGroup;
-    }
+    if constexpr (kGeneral) position = stream->Position();
     stream->Next();
   }
 }

@@ -13,19 +13,24 @@ kvarn_status CheckCall(const kvarn_cuda_decode& c) {
   }
   if ((c.dtype != KVARN_FP16 && c.dtype != KVARN_BF16) || c.n_sequences < 0 || c.n_tokens < 1 ||
       c.n_kv_heads < 1 || c.n_heads < c.n_kv_heads || c.n_heads % c.n_kv_heads != 0 ||
-      c.block_table_stride < 0 || c.ring_rows <= 0 || c.ring_rows % c.key_format.group != 0 ||
-      !(c.scale > 0.0F) || !(c.softcap >= 0.0F) || c.window < 0 || !(c.max_bias >= 0.0F)) {
+      c.block_table_stride < 0 || !(c.scale > 0.0F) || !(c.softcap >= 0.0F) || c.window < 0 ||
+      !(c.max_bias >= 0.0F)) {
     return KVARN_ERROR_ARGUMENT;
   }
-  return KVARN_OK;
+  const bool rows_found =
+      HasTileTable(c)
+          ? c.tile_table_stride > 0 && c.window == 0 && (c.max_bias == 0.0F || c.mask != nullptr)
+          : c.ring_rows > 0 && c.ring_rows % c.key_format.group == 0;
+  return rows_found ? KVARN_OK : KVARN_ERROR_ARGUMENT;
 }
 
 kvarn_status CheckCallPointers(const kvarn_cuda_decode& c) {
   if (c.n_sequences == 0) return KVARN_OK;
-  const bool present =
-      c.key_records != nullptr && c.value_records != nullptr && c.block_table != nullptr &&
-      c.exact_keys != nullptr && c.exact_values != nullptr && c.lengths != nullptr &&
-      c.sealed_rows != nullptr && c.ring_base != nullptr && c.query != nullptr && c.out != nullptr;
+  const bool present = c.key_records != nullptr && c.value_records != nullptr &&
+                       c.exact_keys != nullptr && c.exact_values != nullptr &&
+                       c.lengths != nullptr && c.query != nullptr && c.out != nullptr;
+  const bool found = HasTileTable(c) || (c.block_table != nullptr && c.sealed_rows != nullptr &&
+                                         c.ring_base != nullptr);
   const int64_t cache = c.key_block_stride | c.key_head_stride | c.value_block_stride |
                         c.value_head_stride | c.exact_key_row_stride | c.exact_key_head_stride |
                         c.exact_value_row_stride | c.exact_value_head_stride;
@@ -34,8 +39,8 @@ kvarn_status CheckCallPointers(const kvarn_cuda_decode& c) {
   const bool aligned = cache % 16 == 0 && rows % 8 == 0 && Aligned(c.key_records, 16) &&
                        Aligned(c.value_records, 16) && Aligned(c.exact_keys, 16) &&
                        Aligned(c.exact_values, 16) && Aligned(c.query, 8) && Aligned(c.out, 8);
-  const bool chunks = c.ring_base_stride >= c.ring_rows / c.key_format.group;
-  return present && aligned && chunks ? KVARN_OK : KVARN_ERROR_ARGUMENT;
+  const bool chunks = HasTileTable(c) || c.ring_base_stride >= c.ring_rows / c.key_format.group;
+  return present && found && aligned && chunks ? KVARN_OK : KVARN_ERROR_ARGUMENT;
 }
 
 }  // namespace kvarn::cuda

@@ -7,6 +7,8 @@
 
 namespace kvarn::cuda {
 
+inline bool HasTileTable(const kvarn_cuda_decode& call) { return call.tile_table != nullptr; }
+
 // Formats, shapes and options: KVARN_OK, KVARN_ERROR_FORMAT or KVARN_ERROR_ARGUMENT.
 kvarn_status CheckCall(const kvarn_cuda_decode& call);
 

@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kCostUnit = 64;  // bytes
 
 struct Workspace {
-  size_t sequences, pieces, shares, segment_pieces, prefix, filled, partial_sums, partial_outs,
-      bytes;
+  size_t sequences, tiles, places, pieces, shares, segment_pieces, prefix, filled, partial_sums,
+      partial_outs, bytes;
 };
 
 Workspace MakeWorkspace(const DecodeParams& p) {
@@ -27,7 +27,13 @@ Workspace MakeWorkspace(const DecodeParams& p) {
       (ctas + segments) * static_cast<size_t>(p.n_warps) * static_cast<size_t>(p.partial_rows);
   Workspace w = {};
   w.sequences = 0;
-  w.pieces = AlignUp(sizeof(DecodeSequence) * static_cast<size_t>(p.call.n_sequences), 256);
+  w.tiles = AlignUp(sizeof(DecodeSequence) * static_cast<size_t>(p.call.n_sequences), 256);
+  const size_t list =
+      HasTileTable(p.call)
+          ? sizeof(int32_t) * static_cast<size_t>(p.call.n_sequences * int64_t{p.blocks_stride})
+          : 0;
+  w.places = w.tiles + AlignUp(list, 256);
+  w.pieces = w.places + AlignUp(list, 256);
   w.shares = w.pieces + AlignUp(sizeof(DecodePiece) * (ctas + segments), 256);
   w.segment_pieces = w.shares + AlignUp(sizeof(DecodeShare) * ctas, 256);
   w.prefix = w.segment_pieces + AlignUp(sizeof(int32_t) * (segments + 1), 256);
@@ -78,6 +84,8 @@ kvarn_status MakeParams(const kvarn_cuda_decode& call, const DecodeInstance& ins
   const auto dims = static_cast<size_t>(call.key_format.head_dim + call.value_format.head_dim);
   p->exact_cost = static_cast<int32_t>(dims * 2 * kExactUnitRows / kCostUnit);
   p->segment_cost = p->record_cost / 2;
+  p->blocks = call.block_table;
+  p->blocks_stride = HasTileTable(call) ? 2 * call.tile_table_stride : call.block_table_stride;
   const Rotation* key = FindRotation(call.key_format.head_dim);
   const Rotation* value = FindRotation(call.value_format.head_dim);
   if (key == nullptr || value == nullptr) return KVARN_ERROR_MEMORY;
@@ -93,6 +101,11 @@ kvarn_status MakeParams(const kvarn_cuda_decode& call, const DecodeInstance& ins
   const Workspace w = MakeWorkspace(*p);
   auto* base = static_cast<unsigned char*>(workspace);
   p->sequences = reinterpret_cast<DecodeSequence*>(base + w.sequences);
+  if (HasTileTable(call)) {
+    p->listed_tiles = reinterpret_cast<int32_t*>(base + w.tiles);
+    p->listed_places = reinterpret_cast<int32_t*>(base + w.places);
+    p->blocks = p->listed_places;
+  }
   p->pieces = reinterpret_cast<DecodePiece*>(base + w.pieces);
   p->shares = reinterpret_cast<DecodeShare*>(base + w.shares);
   p->segment_pieces = reinterpret_cast<int32_t*>(base + w.segment_pieces);

@@ -3,6 +3,7 @@
 // Which compiled instance serves a call. The list is made by the build: src/cuda/instances.cmake.
 #include <cuda_runtime_api.h>
 
+#include "cuda/attention/check_call.h"
 #include "cuda/attention/launch.h"
 
 namespace kvarn::cuda {
@@ -32,8 +33,8 @@ const DecodeInstance* FindDecodeInstance(const kvarn_cuda_decode& call) {
     return nullptr;
   }
   const int rows = call.n_heads / call.n_kv_heads * call.n_tokens;
-  const bool general =
-      call.softcap != 0.0F || call.window > 0 || call.max_bias > 0.0F || call.mask != nullptr;
+  const bool general = call.softcap != 0.0F || call.window > 0 || call.max_bias > 0.0F ||
+                       call.mask != nullptr || HasTileTable(call);
   const DecodeInstance* best = nullptr;
   for (const DecodeInstance* instance : kInstances) {
     if (instance->key_dim != call.key_format.head_dim ||

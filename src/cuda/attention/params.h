@@ -74,15 +74,22 @@ struct DecodeParams {
   int32_t record_cost;
   int32_t exact_cost;
   int32_t segment_cost;  // of beginning one: queries, first copies, the partial
+  // Blocks of the records of a sequence by unit: the call's table or the planner's list.
+  const int32_t* blocks;
+  int32_t blocks_stride;
   // Workspace.
   DecodeSequence* sequences;  // [n_sequences]
-  DecodePiece* pieces;        // [n_ctas + n_segments] by segment, then CTA: so also by CTA
-  DecodeShare* shares;        // [n_ctas]
-  int32_t* segment_pieces;    // [n_segments + 1]
-  int64_t* prefix;            // [n_segments + 1] cost of all segments before
-  int32_t* filled;            // [n_segments + 1] segments before that have units
-  float2* partial_sums;       // [pieces][n_warps][partial_rows] maximum (log2), sum
-  float* partial_outs;        // [pieces][n_warps][partial_rows][Dv]
+  // With a tile table: the record tiles of a sequence, then from tile_table_stride on its exact
+  // ones, and the block or exact row of each. Both [n_sequences][2 * tile_table_stride], or null.
+  int32_t* listed_tiles;
+  int32_t* listed_places;
+  DecodePiece* pieces;      // [n_ctas + n_segments] by segment, then CTA: so also by CTA
+  DecodeShare* shares;      // [n_ctas]
+  int32_t* segment_pieces;  // [n_segments + 1]
+  int64_t* prefix;          // [n_segments + 1] cost of all segments before
+  int32_t* filled;          // [n_segments + 1] segments before that have units
+  float2* partial_sums;     // [pieces][n_warps][partial_rows] maximum (log2), sum
+  float* partial_outs;      // [pieces][n_warps][partial_rows][Dv]
   // Rotations (codec/rotation.h); small matrices [small_dim][small_dim] or null.
   const int8_t* key_small;
   const int8_t* value_small;
@@ -95,6 +102,13 @@ struct DecodeParams {
 KVARN_HOST_DEVICE int RingRowOfTile(const kvarn_cuda_decode& call, int sequence, int tile) {
   const int chunks = call.ring_rows / call.key_format.group;
   return call.ring_base[static_cast<int64_t>(sequence) * call.ring_base_stride + tile % chunks];
+}
+
+// Position of the first row of a record unit of a segment that begins at first_position.
+KVARN_HOST_DEVICE int RecordPosition(const DecodeParams& p, int sequence, int first_position,
+                                     int unit, int group) {
+  if (p.listed_tiles == nullptr) return first_position + unit * group;
+  return p.listed_tiles[static_cast<int64_t>(sequence) * p.blocks_stride + unit] * group;
 }
 
 struct SegmentIndex {

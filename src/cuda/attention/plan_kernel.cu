@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kPlanThreads = 1024;
 
+// Sequences whose rows lie by position.
 __device__ DecodeSequence Describe(const DecodeParams& p, int i) {
   const int group = p.call.key_format.group;
   DecodeSequence s = {};
@@ -52,6 +53,48 @@ __device__ int64_t SumBefore(int64_t value, int64_t* shared, int64_t* total) {
     *total += shared[w];
   }
   return before + sum - value;
+}
+
+// Sequences with a tile table, one after the other: their tiles are sorted into records and exact
+// ones by all threads.
+__device__ void ListTiles(const DecodeParams& p, int64_t* shared) {
+  constexpr int64_t kExact = int64_t{1} << 32;  // counts of both kinds in one sum
+  const int group = p.call.key_format.group;
+  const int stride = p.call.tile_table_stride;
+  for (int i = 0; i < p.call.n_sequences; ++i) {
+    DecodeSequence s = {};
+    s.length = max(min(p.call.lengths[i], stride * group), 0);
+    s.sink_row = -1;
+    const int64_t row = static_cast<int64_t>(i) * stride;
+    int64_t listed = 0;
+    for (int base = 0; base * group < s.length; base += kPlanThreads) {
+      const int tile = base + static_cast<int>(threadIdx.x);
+      const bool used = tile * group < s.length;
+      const int place = used ? p.call.tile_table[row + tile] : KVARN_CUDA_TILE_EMPTY;
+      const int64_t mine = place >= 0 ? kExact : place == KVARN_CUDA_TILE_RECORD ? 1 : 0;
+      int64_t total = 0;
+      const int64_t before = listed + SumBefore(mine, shared, &total);
+      listed += total;
+      if (mine == 0) continue;
+      const bool exact = place >= 0;
+      const int64_t index = 2 * row + (exact ? stride + before / kExact : before % kExact);
+      p.listed_tiles[index] = tile;
+      p.listed_places[index] =
+          exact ? place
+          : p.call.block_table == nullptr
+              ? static_cast<int32_t>(row) + tile
+              : p.call.block_table[int64_t{i} * p.call.block_table_stride + tile];
+    }
+    // Only the last tile may be cut by the length.
+    const int n_exact = static_cast<int>(listed / kExact);
+    s.n_records = static_cast<int>(listed % kExact);
+    s.n_exact = n_exact * (group / kExactUnitRows);
+    const int last = (s.length - 1) / group;
+    if (n_exact > 0 && p.call.tile_table[row + last] >= 0) {
+      s.n_exact -= ((last + 1) * group - s.length) / kExactUnitRows;
+    }
+    if (threadIdx.x == 0) p.sequences[i] = s;
+  }
 }
 
 // A place in the order of all units.
@@ -120,8 +163,7 @@ __device__ DecodePiece MakePiece(const DecodeParams& p, const Place& from, int t
 
 __device__ void FindBlocks(const DecodeParams& p, DecodeShare* share) {
   const DecodePiece& piece = share->pieces[0];
-  const int32_t* blocks = p.call.block_table +
-                          static_cast<int64_t>(piece.sequence) * p.call.block_table_stride +
+  const int32_t* blocks = p.blocks + static_cast<int64_t>(piece.sequence) * p.blocks_stride +
                           piece.first_position / p.call.key_format.group + piece.first_unit;
   for (int i = 0; i < min(piece.n_units, kMaxDecodeWarps); ++i) share->blocks[i] = blocks[i];
 }
@@ -132,7 +174,11 @@ __global__ void __launch_bounds__(kPlanThreads) PlanKernel(const __grid_constant
   __shared__ Place begin_of[kPlanThreads + 1];     // by CTA
   __shared__ int inside_before[kPlanThreads + 1];  // CTAs before that begin inside a segment
   const int thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < p.call.n_sequences; i += kPlanThreads) p.sequences[i] = Describe(p, i);
+  if (p.listed_tiles != nullptr) {
+    ListTiles(p, sums);
+  } else {
+    for (int i = thread; i < p.call.n_sequences; i += kPlanThreads) p.sequences[i] = Describe(p, i);
+  }
   __syncthreads();
   const int per_thread = (p.n_segments + kPlanThreads - 1) / kPlanThreads;
   const int begin = min(thread * per_thread, p.n_segments);

@@ -40,6 +40,10 @@ class RecordStream {
            static_cast<int64_t>(block_) * p_.call.value_block_stride +
            ahead_.kv_head() * p_.call.value_head_stride;
   }
+  __device__ __forceinline__ int Position() const {
+    return RecordPosition(p_, ahead_.sequence(), ahead_.first_position(), ahead_.unit(),
+                          Shape::kGroup);
+  }
   __device__ __forceinline__ void Next() {
     ahead_.Next(p_);
     if (!ahead_.Done()) Locate();
@@ -47,10 +51,8 @@ class RecordStream {
 
  private:
   __device__ __forceinline__ void Locate() {
-    const int tile = ahead_.first_position() / Shape::kGroup + ahead_.unit();
-    block_ =
-        p_.call.block_table[static_cast<int64_t>(ahead_.sequence()) * p_.call.block_table_stride +
-                            tile];
+    const int index = ahead_.first_position() / Shape::kGroup + ahead_.unit();
+    block_ = p_.blocks[static_cast<int64_t>(ahead_.sequence()) * p_.blocks_stride + index];
   }
 
   const DecodeParams& p_;

@@ -86,7 +86,7 @@ __device__ __forceinline__ void SetRules(const DecodeParams& p, int sequence, in
                                          int kv_head, int row, int c,
                                          ColumnRules<kColumns>* rules) {
   const QueryRow at = QueryRowAt(p, kv_head, min(row, p.query_rows - 1));
-  rules->last[c] = length - p.call.n_tokens + at.token;
+  rules->last[c] = p.listed_tiles != nullptr ? length - 1 : length - p.call.n_tokens + at.token;
   rules->first[c] = p.call.window > 0 ? rules->last[c] - p.call.window + 1 : 0;
   rules->slope[c] = AlibiSlope(p.call.max_bias, p.call.n_heads, at.head);
   rules->mask[c] = nullptr;

@@ -18,6 +18,20 @@ __device__ __forceinline__ uint64_t Describe(uint32_t address, int panel) {
          static_cast<uint64_t>(panel >> 4) << 16 | (kEightRows >> 4) << 32 | kSwizzle128 << 62;
 }
 
+// Descriptors of matrices `offset` bytes (a constant, a multiple of 16) further on.
+class Descriptor {
+ public:
+  __device__ __forceinline__ Descriptor(uint32_t address, int panel)
+      : low_(static_cast<uint32_t>(Describe(address, panel))),
+        high_(static_cast<uint32_t>(Describe(0, 0) >> 32)) {}
+  __device__ __forceinline__ uint64_t At(int offset) const {
+    return static_cast<uint64_t>(high_) << 32 | (low_ + static_cast<uint32_t>(offset >> 4));
+  }
+
+ private:
+  uint32_t low_, high_;
+};
+
 __device__ __forceinline__ void BeginProducts() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }

@@ -48,7 +48,7 @@ __device__ __forceinline__ void CopyRows(const PrefillParams& p, const QueryBloc
   const int kept = KeptRowOfTile<Shape>(p, block, tile) - tile * Shape::kGroup;
 #pragma unroll 4
   for (int index = static_cast<int>(threadIdx.x); index < kStageRows * kChunks;
-       index += kPrefillThreads) {
+       index += Shape::kThreads) {
     const int row = index / kChunks;
     const int chunk = index % kChunks;
     const int position = min(first + row, block.high);
@@ -117,7 +117,9 @@ __device__ __forceinline__ void AttendExact(const PrefillParams& p, const QueryB
     CommitCopies();
     float unit[2];
     unit[0] = unit[1] = p.call.attention.scale * kLog2E;
-    Weigh<Shape, kBf16>(p, block, at, warp, lane, unit, score, state, weight);
+    const Visible all = VisibleToAll<Shape>(p, block, at.part);
+    Weigh<Shape, kBf16>(p, block, at, at.first >= all.first && at.last <= all.last, warp, lane,
+                        unit, score, state, weight);
     WaitCopies<1>();
     FenceForMatrices();
     __syncthreads();

@@ -23,8 +23,9 @@ struct QueryBlock {
 };
 
 // False if the grid has no block here. Blocks with the longest way back come first.
-__device__ __forceinline__ bool FindBlock(const PrefillParams& p, int group, int lane,
-                                          QueryBlock* block) {
+template <typename Shape>
+__device__ __forceinline__ bool FindBlock(const PrefillParams& p, int lane, QueryBlock* block) {
+  constexpr int kGroup = Shape::kGroup;
   const kvarn_cuda_decode& call = p.call.attention;
   block->kv_head = static_cast<int>(blockIdx.x) % call.n_kv_heads;
   int wanted = p.n_blocks - 1 - static_cast<int>(blockIdx.x) / call.n_kv_heads;
@@ -34,7 +35,7 @@ __device__ __forceinline__ bool FindBlock(const PrefillParams& p, int group, int
     if (sequence < call.n_sequences) {
       tokens = p.call.query_begin[sequence + 1] - p.call.query_begin[sequence];
     }
-    const int mine = (tokens * p.heads_per_kv + kPrefillRows - 1) / kPrefillRows;
+    const int mine = (tokens * p.heads_per_kv + Shape::kRows - 1) / Shape::kRows;
     int up_to = mine;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
@@ -53,14 +54,14 @@ __device__ __forceinline__ bool FindBlock(const PrefillParams& p, int group, int
     block->sequence = at;
     block->first_token = p.call.query_begin[at];
     block->start = call.lengths[at] - tokens;
-    block->first_row = index * kPrefillRows;
+    block->first_row = index * Shape::kRows;
     block->n_rows = tokens * p.heads_per_kv;
     block->low = block->start + block->first_row / p.heads_per_kv;
-    const int last = min(block->first_row + kPrefillRows, block->n_rows) - 1;
+    const int last = min(block->first_row + Shape::kRows, block->n_rows) - 1;
     block->high = block->start + last / p.heads_per_kv;
-    block->sealed = min(call.sealed_rows[at], block->start) / group * group;
+    block->sealed = min(call.sealed_rows[at], block->start) / kGroup * kGroup;
     block->sink_row = call.sink_rows == nullptr ? -1 : call.sink_rows[at];
-    block->sink_end = block->sink_row >= 0 ? group : 0;
+    block->sink_end = block->sink_row >= 0 ? kGroup : 0;
     block->sink_rows = block->sink_row >= 0 && block->sealed > 0;
     return true;
   }
@@ -96,6 +97,14 @@ __device__ __forceinline__ Visible VisibleOf(const PrefillParams& p, const Query
   const int end = RecordEnd<Shape>(p, block, x);
   if (part == Part::kRecords) return {first, end - 1};
   return {max(first, end), x};
+}
+
+// Positions of a part that all query rows of the block see.
+template <typename Shape>
+__device__ __forceinline__ Visible VisibleToAll(const PrefillParams& p, const QueryBlock& block,
+                                                Part part) {
+  return {VisibleOf<Shape>(p, block, part, block.high).first,
+          VisibleOf<Shape>(p, block, part, block.low).last};
 }
 
 struct BlockRow {

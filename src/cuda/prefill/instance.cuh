@@ -11,8 +11,9 @@ cudaError_t LaunchPrefill(const PrefillParams& params, int shared_bytes, void* s
   // The most that any bit widths need, so that no later call takes from a captured one.
   constexpr int kMost =
       Shape::kRecordAt +
-      static_cast<int>(LayoutOf<8, Shape::kGroup, Shape::kKeyDim>(KVARN_KEY).bytes +
-                       LayoutOf<8, Shape::kGroup, Shape::kValueDim>(KVARN_VALUE).bytes);
+      Shape::kRecordBuffers *
+          static_cast<int>(LayoutOf<8, Shape::kGroup, Shape::kKeyDim>(KVARN_KEY).bytes +
+                           LayoutOf<8, Shape::kGroup, Shape::kValueDim>(KVARN_VALUE).bytes);
   int device = 0;
   int limit = 0;
   cudaError_t error = cudaGetDevice(&device);
@@ -25,14 +26,29 @@ cudaError_t LaunchPrefill(const PrefillParams& params, int shared_bytes, void* s
   }
   if (error != cudaSuccess) return error;
   const auto n_ctas = static_cast<unsigned>(params.n_blocks * params.call.attention.n_kv_heads);
-  PrefillKernel<Shape><<<n_ctas, kPrefillThreads, static_cast<size_t>(shared_bytes),
+  PrefillKernel<Shape><<<n_ctas, Shape::kThreads, static_cast<size_t>(shared_bytes),
                          static_cast<cudaStream_t>(stream)>>>(params);
   return cudaPeekAtLastError();
 }
 
 template <typename Shape>
+constexpr PrefillVariant MakePrefillVariant() {
+  return {Shape::kRows, Shape::kRecordAt, Shape::kRecordBuffers, LaunchPrefill<Shape>};
+}
+
+template <int kKeyDim, int kValueDim, int kGroup>
 constexpr PrefillInstance MakePrefillInstance() {
-  return {Shape::kKeyDim, Shape::kValueDim, Shape::kGroup, Shape::kRecordAt, LaunchPrefill<Shape>};
+  // Where it has been measured: faster from a context of a few thousand tokens on.
+  constexpr bool kHasAhead = kKeyDim == 128 && kValueDim == 128 && kGroup == 128;
+  PrefillInstance instance = {kKeyDim,
+                              kValueDim,
+                              kGroup,
+                              MakePrefillVariant<PrefillShape<kKeyDim, kValueDim, kGroup>>(),
+                              {}};
+  if constexpr (kHasAhead) {
+    instance.ahead = MakePrefillVariant<PrefillShape<kKeyDim, kValueDim, kGroup, true>>();
+  }
+  return instance;
 }
 
 }  // namespace kvarn::cuda

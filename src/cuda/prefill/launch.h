@@ -7,15 +7,23 @@
 
 namespace kvarn::cuda {
 
-// What a compiled instance of the prefill kernel serves and how it is started.
-struct PrefillInstance {
-  int key_dim, value_dim, group;
-  int rows_bytes;  // of shared memory, without the records
+// A compiled kernel and how it is started.
+struct PrefillVariant {
+  int rows;            // query rows of a CTA
+  int rows_bytes;      // of shared memory, without the records
+  int record_buffers;  // record pairs in shared memory
   cudaError_t (*launch)(const PrefillParams& params, int shared_bytes, void* stream);
 
   int SharedBytes(const PrefillParams& params) const {
-    return rows_bytes + params.key_bytes + params.value_bytes;
+    return rows_bytes + record_buffers * (params.key_bytes + params.value_bytes);
   }
+};
+
+// What a compiled instance of the prefill kernel serves.
+struct PrefillInstance {
+  int key_dim, value_dim, group;
+  PrefillVariant plain;  // on any device
+  PrefillVariant ahead;  // on compute capability 9; launch is null where there is none
 };
 
 // The compiled instance that serves the call, or null.

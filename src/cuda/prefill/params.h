@@ -10,7 +10,7 @@ namespace kvarn::cuda {
 struct PrefillParams {
   kvarn_cuda_prefill call;
   int32_t heads_per_kv;
-  int32_t n_blocks;                // of kPrefillRows query rows, at most, over all sequences
+  int32_t n_blocks;                // of query rows, at most, over all sequences
   int32_t key_bytes, value_bytes;  // of a record
   int32_t key_balance_at;          // offset of e in a K record
   bool general;                    // soft-cap, ALiBi or mask

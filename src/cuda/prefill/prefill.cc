@@ -15,14 +15,19 @@
 namespace kvarn::cuda {
 namespace {
 
-constexpr int kLeastMajor = 8;  // compute capability: cp.async and bf16 products
+constexpr int kLeastMajor = 8;    // compute capability: cp.async and bf16 products
+constexpr int kAheadMajor = 9;    // wgmma
+constexpr int kFewestRows = 128;  // query rows of a CTA, of any kernel
+// A block of 192 rows that decodes ahead takes a third longer than one of 128: it pays from this
+// many query rows of a KV head on, on average over the sequences.
+constexpr int64_t kAheadRows = 400;
 
-// Blocks of query rows: at most one more than fit for each sequence.
-int64_t BlockCount(const kvarn_cuda_prefill& c) {
+// Blocks of so many query rows: at most one more than fit for each sequence.
+int64_t BlockCount(const kvarn_cuda_prefill& c, int rows) {
   const int64_t n_sequences = c.attention.n_sequences;
   const int64_t heads = c.attention.n_heads / c.attention.n_kv_heads;
-  const int64_t longest = (c.attention.n_tokens * heads + kPrefillRows - 1) / kPrefillRows;
-  return std::min(n_sequences * longest, c.total_tokens * heads / kPrefillRows + n_sequences);
+  const int64_t longest = (c.attention.n_tokens * heads + rows - 1) / rows;
+  return std::min(n_sequences * longest, c.total_tokens * heads / rows + n_sequences);
 }
 
 // Where e lies in a K record, and the bytes of both.
@@ -47,24 +52,34 @@ kvarn_status SetRotations(PrefillParams* p) {
   return key_ok && value_ok ? KVARN_OK : KVARN_ERROR_MEMORY;
 }
 
-// Whether the current device runs CTAs with that much shared memory.
-bool DeviceFits(int shared_bytes) {
+// The kernel of an instance that the current device runs, or null.
+const PrefillVariant* ChooseVariant(const PrefillInstance& instance, const PrefillParams& params) {
   int device = 0;
   int major = 0;
   int limit = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
-             cudaSuccess &&
-         major >= kLeastMajor && shared_bytes <= limit;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+          cudaSuccess) {
+    return nullptr;
+  }
+  const auto runs = [&](const PrefillVariant& variant, int least_major) {
+    return variant.launch != nullptr && major >= least_major &&
+           variant.SharedBytes(params) <= limit;
+  };
+  const bool many = params.call.total_tokens * int64_t{params.heads_per_kv} >=
+                    kAheadRows * params.call.attention.n_sequences;
+  if (many && major == kAheadMajor && runs(instance.ahead, kAheadMajor)) return &instance.ahead;
+  return runs(instance.plain, kLeastMajor) ? &instance.plain : nullptr;
 }
 
 kvarn_status CheckShape(const kvarn_cuda_prefill& c) {
   const kvarn_status status = CheckCall(c.attention);
   if (status != KVARN_OK) return status;
+  if (HasTileTable(c.attention)) return KVARN_ERROR_UNSUPPORTED;
   const int64_t most = int64_t{c.attention.n_sequences} * c.attention.n_tokens;
   if (c.total_tokens < 0 || c.total_tokens > most || c.seal_lag < -1 ||
-      BlockCount(c) * c.attention.n_kv_heads > INT32_MAX) {
+      BlockCount(c, kFewestRows) * c.attention.n_kv_heads > INT32_MAX) {
     return KVARN_ERROR_ARGUMENT;
   }
   return KVARN_OK;
@@ -82,35 +97,34 @@ kvarn_status CheckPointers(const kvarn_cuda_prefill& c) {
 }
 
 // A call that passed CheckShape.
-kvarn_status Prepare(const kvarn_cuda_prefill& call, const PrefillInstance** instance,
+kvarn_status Prepare(const kvarn_cuda_prefill& call, const PrefillVariant** variant,
                      PrefillParams* p) {
   *p = {};
   p->call = call;
   p->heads_per_kv = call.attention.n_heads / call.attention.n_kv_heads;
-  p->n_blocks = static_cast<int32_t>(BlockCount(call));
   p->general = call.attention.softcap != 0.0F || call.attention.max_bias > 0.0F ||
                call.attention.mask != nullptr;
   SetRecords(p);
-  *instance = FindPrefillInstance(call);
-  if (*instance == nullptr || !DeviceFits((*instance)->SharedBytes(*p))) {
-    return KVARN_ERROR_UNSUPPORTED;
-  }
+  const PrefillInstance* instance = FindPrefillInstance(call);
+  *variant = instance == nullptr ? nullptr : ChooseVariant(*instance, *p);
+  if (*variant == nullptr) return KVARN_ERROR_UNSUPPORTED;
+  p->n_blocks = static_cast<int32_t>(BlockCount(call, (*variant)->rows));
   return SetRotations(p);
 }
 
 }  // namespace
 }  // namespace kvarn::cuda
 
-using kvarn::cuda::PrefillInstance;
 using kvarn::cuda::PrefillParams;
+using kvarn::cuda::PrefillVariant;
 
 kvarn_status kvarn_cuda_prefill_check(const kvarn_cuda_prefill* call) {
   if (call == nullptr) return KVARN_ERROR_ARGUMENT;
   const kvarn_status status = kvarn::cuda::CheckShape(*call);
   if (status != KVARN_OK) return status;
-  const PrefillInstance* instance = nullptr;
+  const PrefillVariant* variant = nullptr;
   PrefillParams params;
-  return kvarn::cuda::Prepare(*call, &instance, &params);
+  return kvarn::cuda::Prepare(*call, &variant, &params);
 }
 
 kvarn_status kvarn_cuda_prefill_run(const kvarn_cuda_prefill* call, void* stream) {
@@ -120,11 +134,11 @@ kvarn_status kvarn_cuda_prefill_run(const kvarn_cuda_prefill* call, void* stream
   if (call->attention.n_sequences == 0 || call->total_tokens == 0) return KVARN_OK;
   status = kvarn::cuda::CheckPointers(*call);
   if (status != KVARN_OK) return status;
-  const PrefillInstance* instance = nullptr;
+  const PrefillVariant* variant = nullptr;
   PrefillParams params;
-  status = kvarn::cuda::Prepare(*call, &instance, &params);
+  status = kvarn::cuda::Prepare(*call, &variant, &params);
   if (status != KVARN_OK) return status;
-  return instance->launch(params, instance->SharedBytes(params), stream) == cudaSuccess
+  return variant->launch(params, variant->SharedBytes(params), stream) == cudaSuccess
              ? KVARN_OK
              : KVARN_ERROR_UNSUPPORTED;
 }

@@ -4,8 +4,10 @@
 // (lane / 4, lane % 4) has query rows g and g + 8 of the warp, in each 8 columns the columns 2j and
 // 2j + 1.
 //   Score             queries of the CTA [row][channel] times keys [slot][channel]
-//   AccumulateRecord  weights times V of a record, [permuted channel][slot]
 //   AccumulateRows    weights times exact V, [position][channel]
+//   StartScore, StartAccumulateRecord
+//                     the same, and weights times V of a record, [permuted channel][slot], but
+//                     results are there and operands free only after WaitProducts<0>()
 #pragma once
 
 #include "cuda/prefill/shape.h"

@@ -20,10 +20,10 @@ __device__ __forceinline__ void Multiply(float (&c)[4], const uint32_t (&a)[4], 
 }
 
 template <typename Shape, bool kBf16>
-__device__ __forceinline__ void Score(uint32_t queries, uint32_t keys, int warp, int lane,
-                                      StageScores& score) {
+__device__ __forceinline__ void StartScore(uint32_t queries, uint32_t keys, int warp, int lane,
+                                           StageScores& score) {
   const int row = lane % 8;
-  const ChunkAddress<kPrefillRows> query(queries, kWarpRows * warp + row + 8 * (lane / 8 % 2),
+  const ChunkAddress<Shape::kRows> query(queries, kWarpRows * warp + row + 8 * (lane / 8 % 2),
                                          lane / 16);
   const ChunkAddress<kStageRows> key(keys, row + 8 * (lane / 16), lane / 8 % 2);
 #pragma unroll
@@ -43,8 +43,8 @@ __device__ __forceinline__ void Score(uint32_t queries, uint32_t keys, int warp,
 }
 
 template <typename Shape>
-__device__ __forceinline__ void AccumulateRecord(const StageWeights& weight, uint32_t values,
-                                                 int lane, Outputs<Shape>& out) {
+__device__ __forceinline__ void StartAccumulateRecord(const StageWeights& weight, uint32_t values,
+                                                      int lane, Outputs<Shape>& out) {
   const ChunkAddress<Shape::kValueDim> value(values, lane % 8 + 8 * (lane / 16), lane / 8 % 2);
 #pragma unroll
   for (int k = 0; k < kStageRows / 16; ++k) {
@@ -72,6 +72,15 @@ __device__ __forceinline__ void AccumulateRows(const StageWeights& weight, uint3
       Multiply<kBf16>(out[n + 1], weight[k], b[2], b[3]);
     }
   }
+}
+
+template <int kLeft>
+__device__ __forceinline__ void WaitProducts() {}
+
+template <typename Shape, bool kBf16>
+__device__ __forceinline__ void Score(uint32_t queries, uint32_t keys, int warp, int lane,
+                                      StageScores& score) {
+  StartScore<Shape, kBf16>(queries, keys, warp, lane, score);
 }
 
 }  // namespace kvarn::cuda

@@ -45,17 +45,24 @@ __device__ __forceinline__ void MultiplyShared(float (&d)[8][4], uint64_t a, uin
 }
 
 template <typename Shape, bool kBf16>
-__device__ __forceinline__ void Score(uint32_t queries, uint32_t keys, int warp, int lane,
-                                      StageScores& score) {
-  const uint32_t rows = queries + PanelBytes(64) * (warp / 4);
+__device__ __forceinline__ void StartScore(uint32_t queries, uint32_t keys, int warp, int lane,
+                                           StageScores& score) {
+  const Descriptor rows(queries + PanelBytes(64) * (warp / 4), 16);
+  const Descriptor columns(keys, 16);
   BeginProducts();
 #pragma unroll
   for (int s = 0; s < Shape::kKeySteps; ++s) {
-    const uint32_t column = 32 * (s % 4);
-    MultiplyShared<kBf16>(score, Describe(rows + PanelBytes(kPrefillRows) * (s / 4) + column, 16),
-                          Describe(keys + PanelBytes(kStageRows) * (s / 4) + column, 16), s != 0);
+    const int column = 32 * (s % 4);
+    MultiplyShared<kBf16>(score, rows.At(PanelBytes(Shape::kRows) * (s / 4) + column),
+                          columns.At(PanelBytes(kStageRows) * (s / 4) + column), s != 0);
   }
-  EndProducts();
+  CommitProducts();
+}
+template <typename Shape, bool kBf16>
+__device__ __forceinline__ void Score(uint32_t queries, uint32_t keys, int warp, int lane,
+                                      StageScores& score) {
+  StartScore<Shape, kBf16>(queries, keys, warp, lane, score);
+  WaitProducts<0>();
 }
 
 // All channels, 64 at a time: panel(first) describes those from `first` on.
@@ -71,29 +78,28 @@ __device__ __forceinline__ void MultiplyChannels(const uint32_t (&weight)[4], co
 }
 
 template <typename Shape>
-__device__ __forceinline__ void AccumulateRecord(const StageWeights& weight, uint32_t values,
-                                                 int lane, Outputs<Shape>& out) {
+__device__ __forceinline__ void StartAccumulateRecord(const StageWeights& weight, uint32_t values,
+                                                      int lane, Outputs<Shape>& out) {
+  const Descriptor columns(values, 16);
   BeginProducts();
 #pragma unroll
   for (int k = 0; k < kStageRows / 16; ++k) {
     MultiplyChannels<Shape, false, false>(
-        weight[k], [&](int first) { return Describe(values + 128 * first + 32 * k, 16); }, out);
+        weight[k], [&](int first) { return columns.At(128 * first + 32 * k); }, out);
   }
-  EndProducts();
+  CommitProducts();
 }
 
 template <typename Shape, bool kBf16>
 __device__ __forceinline__ void AccumulateRows(const StageWeights& weight, uint32_t values,
                                                int lane, Outputs<Shape>& out) {
+  const Descriptor columns(values, PanelBytes(kStageRows));
   BeginProducts();
 #pragma unroll
   for (int k = 0; k < kStageRows / 16; ++k) {
     MultiplyChannels<Shape, kBf16, true>(
         weight[k],
-        [&](int first) {
-          return Describe(values + PanelBytes(kStageRows) * (first / 64) + 128 * 16 * k,
-                          PanelBytes(kStageRows));
-        },
+        [&](int first) { return columns.At(PanelBytes(kStageRows) * (first / 64) + 128 * 16 * k); },
         out);
   }
   EndProducts();

@@ -13,7 +13,7 @@ namespace kvarn::cuda {
 // registers from: it is called once a block unless s changes from tile to tile.
 //   balance  [Dk] of a record
 //   queries  the CTA's query rows
-//   unit     [kPrefillRows] what a unit of product means in log2 of the softmax weight
+//   unit     [kRows] what a unit of product means in log2 of the softmax weight
 template <typename Shape>
 __device__ __noinline__ void RotateQueries(const PrefillParams& p, const QueryBlock& block,
                                            const int8_t* balance, unsigned char* queries,
@@ -51,7 +51,7 @@ __device__ __noinline__ void RotateQueries(const PrefillParams& p, const QueryBl
 #pragma unroll
     for (int i = 0; i < kPart; i += 4) {
       const int channel = kPart * j + i;
-      *reinterpret_cast<uint2*>(queries + PanelOffset(kPrefillRows, row, channel / 8) +
+      *reinterpret_cast<uint2*>(queries + PanelOffset(Shape::kRows, row, channel / 8) +
                                 2 * (channel % 8)) =
           make_uint2(PackHalf(x[i] * normal, x[i + 1] * normal),
                      PackHalf(x[i + 2] * normal, x[i + 3] * normal));
@@ -71,7 +71,7 @@ __device__ __forceinline__ void LoadQueries(const PrefillParams& p, const QueryB
     const BlockRow at = RowOf(p, block, row);
     uint2 words = make_uint2(0, 0);
     if (at.real) words = reinterpret_cast<const uint2*>(QueryOf(p, block, at))[piece];
-    *reinterpret_cast<uint2*>(queries + PanelOffset(kPrefillRows, row, piece / 2) +
+    *reinterpret_cast<uint2*>(queries + PanelOffset(Shape::kRows, row, piece / 2) +
                               8 * (piece % 2)) = words;
   }
   FenceForMatrices();

@@ -14,7 +14,6 @@
 namespace kvarn::cuda {
 
 inline constexpr int kStageTokenTiles = kStageRows / 16;
-inline constexpr int kKeyItemPairs = 16;  // at G = 128 half of them are of a stage
 inline constexpr int kValueItemPairs = 8;
 
 template <int kBits, int kGroup, int kDim>
@@ -38,11 +37,11 @@ __device__ __forceinline__ void DecodeKeys(const unsigned char* record, int item
                                            unsigned char* to) {
   constexpr RecordLayout kLayout = LayoutOf<kBits, Shape::kGroup, Shape::kKeyDim>(KVARN_KEY);
   constexpr int kTokenTiles = Shape::kGroup / 16;
-  constexpr int kSteps = kKeyItemPairs / kTokenTiles;
+  constexpr int kSteps = Shape::kKeyItemPairs / kTokenTiles;
   constexpr int kPart = Shape::kKeyDim / 4;
   const int g = lane / 4;
   const int j = lane % 4;
-  CodeItem<kBits, kKeyItemPairs, Shape::kKeySteps * kTokenTiles> codes;
+  CodeItem<kBits, Shape::kKeyItemPairs, Shape::kKeySteps * kTokenTiles> codes;
   codes.Load(record + kLayout.codes, item, lane);
   uint32_t t[kStageTokenTiles];
 #pragma unroll
@@ -147,30 +146,35 @@ __device__ __forceinline__ void WithBits(int bits, const Body& body) {
   }
 }
 
-// This warp's items of stage kStage of both records; the warps of the CTA share them.
+// This warp's items of the keys of a stage; the warps of the CTA share them.
 template <typename Shape, int kStage>
-__device__ __forceinline__ void DecodeStage(int key_bits, int value_bits,
-                                            const unsigned char* key_record,
-                                            const unsigned char* value_record, int warp, int lane,
-                                            unsigned char* keys, unsigned char* values) {
-  constexpr int kKeyItems =
-      (Shape::kKeySteps * Shape::kGroup / 16 + kKeyItemPairs - 1) / kKeyItemPairs;
-  constexpr int kStagePairs = kStageTokenTiles * (Shape::kValueDim / 16);
-  constexpr int kFirstValueItem = kStage * kStagePairs / kValueItemPairs;
-  constexpr int kEndValueItem =
-      ((kStage + 1) * kStagePairs + kValueItemPairs - 1) / kValueItemPairs;
-  WithBits(key_bits, [&]<int kBits>() {
+__device__ __forceinline__ void DecodeStageKeys(int bits, const unsigned char* record, int warp,
+                                                int lane, unsigned char* to) {
+  constexpr int kItems =
+      (Shape::kKeySteps * Shape::kGroup / 16 + Shape::kKeyItemPairs - 1) / Shape::kKeyItemPairs;
+  WithBits(bits, [&]<int kBits>() {
+    if constexpr (kItems <= Shape::kWarps) {
+      if (warp < kItems) DecodeKeys<Shape, kBits, kStage>(record, warp, lane, to);
+    } else {
 #pragma unroll 1
-    for (int item = warp; item < kKeyItems; item += kPrefillWarps) {
-      DecodeKeys<Shape, kBits, kStage>(key_record, item, lane, keys);
+      for (int item = warp; item < kItems; item += Shape::kWarps) {
+        DecodeKeys<Shape, kBits, kStage>(record, item, lane, to);
+      }
     }
   });
-  // Counted from the other end: warps that have less of the keys begin.
-  WithBits(value_bits, [&]<int kBits>() {
+}
+
+// Likewise of the values. Counted from the other end: warps that have less of the keys begin.
+template <typename Shape, int kStage>
+__device__ __forceinline__ void DecodeStageValues(int bits, const unsigned char* record, int warp,
+                                                  int lane, unsigned char* to) {
+  constexpr int kPairs = kStageTokenTiles * (Shape::kValueDim / 16);
+  constexpr int kFirst = kStage * kPairs / kValueItemPairs;
+  constexpr int kEnd = ((kStage + 1) * kPairs + kValueItemPairs - 1) / kValueItemPairs;
+  WithBits(bits, [&]<int kBits>() {
 #pragma unroll 1
-    for (int item = kEndValueItem - kPrefillWarps + warp; item >= kFirstValueItem;
-         item -= kPrefillWarps) {
-      DecodeValues<Shape, kBits, kStage>(value_record, item, lane, values);
+    for (int item = kEnd - Shape::kWarps + warp; item >= kFirst; item -= Shape::kWarps) {
+      DecodeValues<Shape, kBits, kStage>(record, item, lane, to);
     }
   });
 }

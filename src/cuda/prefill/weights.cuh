@@ -76,12 +76,64 @@ __device__ __forceinline__ void ApplyOptions(const PrefillParams& p, const Query
   }
 }
 
+// Moves the maximum of rows that have a score more than `slack` above it.
+template <typename Shape>
+__device__ __forceinline__ void RaiseMaximum(const float (&unit)[2], float slack,
+                                             const StageScores& score, RowState<Shape>* state) {
+  float highest[2];
+  bool moved = false;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float top = -INFINITY;
+#pragma unroll
+    for (int n = 0; n < kStageColumnTiles; ++n) {
+      top = fmaxf(top, fmaxf(score[n][2 * i], score[n][2 * i + 1]));
+    }
+    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 2));
+    top *= unit[i];
+    highest[i] = top > state->top[i] + slack ? top : state->top[i];
+    moved = moved || highest[i] != state->top[i];
+  }
+  if (!__any_sync(0xFFFFFFFFU, moved)) return;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float shrink = Exp2(state->top[i] - highest[i]);
+    state->top[i] = highest[i];
+    state->sum[i] *= shrink;
+#pragma unroll
+    for (int n = 0; n < Shape::kValueTiles; ++n) {
+      state->out[n][2 * i] *= shrink;
+      state->out[n][2 * i + 1] *= shrink;
+    }
+  }
+}
+
+// Weights of a stage by the maxima in use; `sum` gets those of this thread's columns.
+template <bool kBf16, typename State>
+__device__ __forceinline__ void Exponentials(const float (&unit)[2], const StageScores& score,
+                                             const State& state, float (&sum)[2],
+                                             StageWeights& weight) {
+  sum[0] = sum[1] = 0.0F;
+#pragma unroll
+  for (int n = 0; n < kStageColumnTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float low = Exp2(fmaf(score[n][2 * i], unit[i], -state.top[i]));
+      const float high = Exp2(fmaf(score[n][2 * i + 1], unit[i], -state.top[i]));
+      sum[i] += low + high;
+      weight[n / 2][n % 2 * 2 + i] = kBf16 ? PackBf16(low, high) : PackHalf(low, high);
+    }
+  }
+}
+
 // Scores of a stage -> weights, with visibility and options; moves the maximum where needed.
-//   unit  of this thread's rows: log2 of the weight for a score of 1
+//   all_visible  to all rows of the CTA
+//   unit         of this thread's rows: log2 of the weight for a score of 1
 template <typename Shape, bool kBf16>
 __device__ __forceinline__ void Weigh(const PrefillParams& p, const QueryBlock& block,
-                                      const StageColumns& at, int warp, int lane, float (&unit)[2],
-                                      StageScores& score, RowState<Shape>* state,
+                                      const StageColumns& at, bool all_visible, int warp, int lane,
+                                      float (&unit)[2], StageScores& score, RowState<Shape>* state,
                                       StageWeights& weight) {
   const int g = lane / 4;
   const int j = lane % 4;
@@ -93,8 +145,6 @@ __device__ __forceinline__ void Weigh(const PrefillParams& p, const QueryBlock& 
       unit[i] = 1.0F;
     }
   }
-  const bool all_visible = at.first >= VisibleOf<Shape>(p, block, at.part, block.high).first &&
-                           at.last <= VisibleOf<Shape>(p, block, at.part, block.low).last;
   if (!all_visible) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -112,44 +162,20 @@ __device__ __forceinline__ void Weigh(const PrefillParams& p, const QueryBlock& 
       }
     }
   }
-  float highest[2];
-  bool moved = false;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    float top = -INFINITY;
-#pragma unroll
-    for (int n = 0; n < kStageColumnTiles; ++n) {
-      top = fmaxf(top, fmaxf(score[n][2 * i], score[n][2 * i + 1]));
+  float sum[2];
+  if constexpr (Shape::kAhead) {
+    // No maximum on the common path: sums tell whether a weight has outgrown the head room.
+    Exponentials<kBf16>(unit, score, *state, sum, weight);
+    if (__any_sync(0xFFFFFFFFU, !(fmaxf(sum[0], sum[1]) <= kHeadRoom))) {
+      RaiseMaximum<Shape>(unit, 0.0F, score, state);
+      Exponentials<kBf16>(unit, score, *state, sum, weight);
     }
-    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, 2));
-    top *= unit[i];
-    highest[i] = top > state->top[i] + kSlack ? top : state->top[i];
-    moved = moved || highest[i] != state->top[i];
+  } else {
+    RaiseMaximum<Shape>(unit, kSlack, score, state);
+    Exponentials<kBf16>(unit, score, *state, sum, weight);
   }
-  if (__any_sync(0xFFFFFFFFU, moved)) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float shrink = Exp2(state->top[i] - highest[i]);
-      state->top[i] = highest[i];
-      state->sum[i] *= shrink;
-#pragma unroll
-      for (int n = 0; n < Shape::kValueTiles; ++n) {
-        state->out[n][2 * i] *= shrink;
-        state->out[n][2 * i + 1] *= shrink;
-      }
-    }
-  }
-#pragma unroll
-  for (int n = 0; n < kStageColumnTiles; ++n) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float low = Exp2(fmaf(score[n][2 * i], unit[i], -state->top[i]));
-      const float high = Exp2(fmaf(score[n][2 * i + 1], unit[i], -state->top[i]));
-      state->sum[i] += low + high;
-      weight[n / 2][n % 2 * 2 + i] = kBf16 ? PackBf16(low, high) : PackHalf(low, high);
-    }
-  }
+  state->sum[0] += sum[0];
+  state->sum[1] += sum[1];
 }
 
 }  // namespace kvarn::cuda

@@ -73,8 +73,7 @@ __device__ __forceinline__ void AttendRecordsWide(const DecodeParams& p, unsigne
     SyncWorker<kGroupWarps>();
     WideScores<Shape> score;
     ScoreWide<Shape>(key, folded, *columns, warp, lane, score);
-    const int position =
-        kGeneral ? stream->at().first_position() + stream->at().unit() * Shape::kGroup : 0;
+    const int position = kGeneral ? stream->Position() : 0;
     stream->Next();  // its block number comes while weights are computed
     const unsigned char* value = memory + Shape::kValueAt + buffer * Shape::kValueBuffer;
     copy.WaitValue(buffer);
