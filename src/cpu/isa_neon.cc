@@ -32,6 +32,7 @@ constexpr int kWidth = 4;
 #include "cpu/simd/code_dot_neon-inl.h"
 #include "cpu/generic/attend_state-inl.h"
 #include "cpu/generic/attend_mask-inl.h"
+#include "cpu/generic/attend_weights-inl.h"
 #include "cpu/generic/attend_record-inl.h"
 #include "cpu/generic/attend_softmax-inl.h"
 #include "cpu/generic/attend_exact-inl.h"

@@ -28,14 +28,14 @@ def build(preset: str) -> None:
         )
 
 
-def ctest(preset: str) -> None:
+def ctest(preset: str, *options: str) -> None:
     run(
         Command(
             title=f"C++ tests ({preset})",
             log=f"ctest-{preset}",
             argv=[
                 *("ctest", "--test-dir", ROOT / "build" / preset, "--output-on-failure"),
-                *("--no-tests=error", "--parallel", str(cores())),
+                *("--no-tests=error", "--parallel", str(cores()), *options),
             ],
             cwd=ROOT,
             counter=CTEST,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs every test, or the C++ tests under a sanitizer, or those inside vLLM."""
+"""Runs every test, or the C++ tests under a sanitizer or for Arm, or those inside vLLM."""
 
 import argparse
 import os
@@ -19,6 +19,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     kind.add_argument("--sanitize", dest="preset", action="store_const", const="asan-ubsan")
     kind.add_argument("--tsan", dest="preset", action="store_const", const="tsan")
     kind.add_argument("--vllm", action="store_true")
+    kind.add_argument("--arm", action="store_true")
     parser.add_argument("--no-host", action="store_true")
     return parser.parse_args(argv)
 
@@ -60,6 +61,10 @@ def main() -> int:
     options = parse_args()
     if options.vllm:
         vllm_tests()
+        return 0
+    if options.arm:
+        project.build("neon")
+        project.ctest("neon", "--tests-regex", "^emulated_")
         return 0
     preset = options.preset or "release"
     project.build(preset)
