@@ -34,12 +34,14 @@ class Mix:
 
 @dataclass(frozen=True)
 class Setting:
-    """Arguments of one engine. Tight ones have so few blocks that requests are preempted."""
+    """Arguments of one engine. With few blocks requests wait for each other, or are preempted."""
 
     number: int
     chunk: int  # max_num_batched_tokens
     requests: int  # max_num_seqs
     blocks: int | None
+    # A request starts although its whole prompt does not fit: preempted in the middle of prompts.
+    starts_early: bool = False
 
     @property
     def drafts(self) -> int:
@@ -52,6 +54,8 @@ class Setting:
             "max_num_batched_tokens": self.chunk,
             "max_num_seqs": self.requests,
         }
+        if self.starts_early:
+            arguments["scheduler_reserve_full_isl"] = False
         if self.blocks:
             arguments["num_gpu_blocks_override"] = self.blocks
         if self.drafts:
@@ -65,11 +69,11 @@ class Setting:
 
 
 SETTINGS = [
-    Setting(number, chunk, requests, blocks)
-    for number, (chunk, requests, blocks) in enumerate(
+    Setting(number, *rest)
+    for number, rest in enumerate(
         [
             *((512, 16, None), (192, 16, None), (333, 12, None), (128, 16, None), (250, 8, None)),
-            *((64, 8, 30), (256, 8, 26), (130, 6, 24), (40, 8, 30), (200, 8, 22)),
+            *((64, 8, 30), (256, 8, 26), (130, 6, 24), (40, 8, 20, True), (200, 8, 18, True)),
         ]
     )
 ]
