@@ -17,7 +17,7 @@ import pytest
 from kvarn_dev import vllm
 from kvarn_dev.paths import DATA
 
-ENGINE = Path(__file__).parent / "engine.py"
+HERE = Path(__file__).parent
 N_TOKENS = 24
 # Where stock vLLM's own two best tokens are no further apart than this, 8-bit records may prefer
 # the other one: the logits of SmolLM2 move by up to 0.05 each.
@@ -30,7 +30,7 @@ class Run:
 
     returncode: int
     output: str
-    found: dict
+    found: dict | list
 
     def text(self, round_number: int = 0) -> list[dict]:
         return self.found["rounds"][round_number]
@@ -39,7 +39,24 @@ class Run:
         return self.found["metrics"][f"vllm:{name}"]
 
 
+def pytest_addoption(parser) -> None:
+    group = parser.getgroup("vllm")
+    group.addoption(
+        "--all-mixes", action="store_true", help="test_mixes.py: all mixes, not the small slice"
+    )
+    group.addoption(
+        "--mix", type=int, help="test_mixes.py: only this mix and those that it may follow from"
+    )
+
+
 def run_engine(folder: Path, engine: dict, rounds: list, tokens: int = N_TOKENS) -> Run:
+    job = {"engine": engine, "rounds": rounds, "tokens": tokens, "caches": True}
+    return run_program(folder, "engine.py", job, 600)
+
+
+def run_program(folder: Path, program: str, job: dict, timeout: int) -> Run:
+    """Gives a job to a program of this folder in vLLM's environment. job["engine"] has arguments of
+    LLM, to which defaults are added."""
     defaults = {
         "model": str(vllm.MODEL),
         "dtype": "float32",
@@ -47,16 +64,16 @@ def run_engine(folder: Path, engine: dict, rounds: list, tokens: int = N_TOKENS)
         "max_model_len": 2048,
         "kv_cache_memory_bytes": 512 << 20,
     }
-    job = {"engine": {**defaults, **engine}, "rounds": rounds, "tokens": tokens}
+    job = {**job, "engine": {**defaults, **job["engine"]}}
     result = folder / "result.json"
     result.unlink(missing_ok=True)
     process = subprocess.run(
-        [str(vllm.PYTHON), str(ENGINE), str(result)],
+        [str(vllm.PYTHON), str(HERE / program), str(result)],
         input=json.dumps(job).encode(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, **vllm.environment()},
-        timeout=600,
+        timeout=timeout,
         check=False,
     )
     output = process.stdout.decode(errors="replace")
@@ -73,6 +90,19 @@ def engine(tmp_path_factory) -> Callable[..., Run]:
         run = run_engine(folder, options, rounds, tokens)
         assert run.returncode == 0, run.output[-6000:]
         return run
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def stepping_engine(tmp_path_factory) -> Callable[[dict], list[dict]]:
+    """What stepping_engine.py makes of a job (mixes.job)."""
+    folder = tmp_path_factory.mktemp("vllm")
+
+    def run(job: dict) -> list[dict]:
+        run = run_program(folder, "stepping_engine.py", job, 1800)
+        assert run.returncode == 0, run.output[-6000:]
+        return run.found
 
     return run
 
@@ -95,13 +125,13 @@ class Prompts:
 
     def __init__(self, stock: Callable[[list], list[dict]], ids: list[int]) -> None:
         self._stock = stock
-        self._ids = ids
+        self.ids = ids
         self._known: dict[tuple, dict] = {}
 
     def cut(self, length: int, start: int = 0) -> list[int]:
         """`length` tokens of the text from `start` on."""
-        assert start + length <= len(self._ids)
-        return self._ids[start : start + length]
+        assert start + length <= len(self.ids)
+        return self.ids[start : start + length]
 
     def random(self, seed: int, count: int) -> list[list[int]]:
         """Some from the same few places, so that they share beginnings."""

@@ -2,8 +2,8 @@
 """Runs one offline engine of vLLM; runs in vLLM's environment.
 
 Reads a job from standard input, {"engine": arguments of LLM, "rounds": [[prompt, ...], ...],
-"tokens": n}, each prompt a list of token ids, and writes what came out to the file that is named
-as its argument. A round is given to the engine as a whole.
+"tokens": n, "caches": bool}, each prompt a list of token ids, and writes what came out to the file
+that is named as its argument. A round is given to the engine as a whole.
 """
 
 import json
@@ -34,16 +34,33 @@ def main() -> None:
         "metrics": metrics(llm),
         "blocks": config.cache_config.num_gpu_blocks,
     }
+    if job.get("caches"):
+        found["caches"] = caches(config.compilation_config.static_forward_context)
     Path(sys.argv[1]).write_text(json.dumps(found))
 
 
+def caches(layers: dict) -> dict[str, dict]:
+    """Memory of each layer: type and shape, and bytes from one block to the next."""
+    found = {}
+    for name, layer in layers.items():
+        cache = layer.kv_cache
+        block_bytes = cache.stride(0) * cache.element_size()
+        found[name] = {
+            "dtype": str(cache.dtype),
+            "shape": list(cache.shape),
+            "block_bytes": block_bytes,
+        }
+    return found
+
+
 def _result(completion) -> dict:
-    """Tokens, and how far apart the two best were at each."""
-    gaps = []
+    """Tokens, at each the logprobs of the two best, and how far apart these are."""
+    gaps, logprobs = [], []
     for entry in completion.logprobs or []:
         best = sorted((value.logprob for value in entry.values()), reverse=True)
+        logprobs.append(best[:2])
         gaps.append(best[0] - best[1])
-    return {"tokens": list(completion.token_ids), "gaps": gaps}
+    return {"tokens": list(completion.token_ids), "gaps": gaps, "logprobs": logprobs}
 
 
 if __name__ == "__main__":  # vLLM's engine process reads this file again

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-PROMPT = [list(range(100, 240))]
+PROMPT = [list(range(100, 240)), list(range(100, 231)), list(range(300, 1000))]
 OPTIONS = {"dtype": "bfloat16", "max_model_len": 4096}
 
 
@@ -33,9 +33,10 @@ def test_tokens_that_fit(engine, stock, preset, least):
 
 
 def test_without_the_flag_nothing_changes(engine, stock, monkeypatch):
-    """The same answers, cache and backend as with the plug-in left out."""
+    """The same cache and backend as with the plug-in left out, and logprobs bit for bit."""
     monkeypatch.setitem(os.environ, "VLLM_PLUGINS", "")
     without = engine(OPTIONS, [PROMPT], 8)
     assert without.text() == stock.text()
+    assert all(len(answer["logprobs"]) == 8 for answer in stock.text())
     assert tokens(without.output) == tokens(stock.output)
     assert "kvarn" not in re.sub(r"\S*/\S*", "", stock.output).lower().replace("kvarn_", "")

@@ -4,6 +4,8 @@
 import json
 import subprocess
 
+import pytest
+
 from kvarn_dev import vllm
 
 NAME = "kvarn_k4v2_g128"
@@ -95,9 +97,30 @@ def test_another_attention_backend(failing_engine, tmp_path):
     assert "brings its own attention backend" in output
 
 
-def test_skipped_layers_would_save_nothing(failing_engine, tmp_path):
-    output = failing_engine({**tiny(tmp_path), "kv_cache_dtype_skip_layers": ["0"]})
-    assert "nothing would be saved" in output
+def test_sliding_windows_that_are_skipped(engine, tmp_path):
+    """The way out that a refusal names; pages of the one full layer are not padded."""
+    layers = ["sliding_attention"] * 2 + ["full_attention"]
+    changes = {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 3,
+        "layer_types": layers,
+        "sliding_window": 64,
+        "query_pre_attn_scalar": 64,
+    }
+    options = {**tiny(tmp_path, **changes), "kv_cache_dtype_skip_layers": ["sliding_window"]}
+    run = engine(options, [[[5] * 300]], 3)
+    caches = run.found["caches"]
+    kinds = [caches[f"model.layers.{i}.self_attn.attn"]["dtype"] for i in range(3)]
+    assert kinds == ["torch.float32", "torch.float32", "torch.uint8"]
+    assert len(run.text()[0]["tokens"]) == 3
+
+
+@pytest.mark.parametrize("name", ["2", "model.layers.0", "-1"])
+def test_skipped_layer_that_is_none(failing_engine, tmp_path, name):
+    output = failing_engine({**tiny(tmp_path), "kv_cache_dtype_skip_layers": ["0", name]})
+    assert f"--kv-cache-dtype-skip-layers {name}: no such layer. Give numbers of layers" in output
+    assert "from 0 to 1, or sliding_window" in output
 
 
 def test_unknown_preset_names_the_known(failing_engine, tmp_path):

@@ -5,18 +5,21 @@ from dataclasses import replace
 from typing import ClassVar
 
 import torch
+from vllm.config import get_current_vllm_config
 from vllm.v1.attention.backend import AttentionBackend
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout
 
 from ..presets import BY_NAME, Preset
+from . import skipped
 from .preset_classes import by_preset
 
 
 class KvarnBackend(AttentionBackend):
-    """What all presets share. A page is [n_kv_heads] pairs of a K and a V record."""
+    """What all presets share. A tile is [n_kv_heads] pairs of a K and a V record."""
 
     preset: ClassVar[Preset]
+    tiles_a_page: ClassVar[int] = 1  # more beside layers that are skipped
     supported_dtypes: ClassVar[list[torch.dtype]] = [torch.float16, torch.bfloat16, torch.float32]
     forward_includes_kv_cache_update = True
 
@@ -88,6 +91,7 @@ class KvarnBackend(AttentionBackend):
         whole = spec.block_size % group == 0
         return replace(
             spec,
+            block_size=spec.block_size * (cls.tiles_a_page if whole else 1),
             num_head_slots=spec.num_kv_heads,
             tokens_per_state=group if whole else 1,
             # vLLM also asks with blocks of one token, for estimates
@@ -99,12 +103,32 @@ class KvarnBackend(AttentionBackend):
 _CLASSES = by_preset(KvarnBackend, "Backend", globals())
 
 
+def _with_pages(backend: type[KvarnBackend], tiles: int) -> type[KvarnBackend]:
+    """A subclass with so many tiles a page. vLLM finds it by its path, as it does the others."""
+    name = f"{backend.__name__}Pages{tiles}"
+    if name not in globals():
+        fields = {"tiles_a_page": tiles, "__module__": __name__}
+        globals()[name] = type(name, (backend,), fields)
+    return globals()[name]
+
+
 class CpuLane:
     """What the choice of a backend needs to know about this lane."""
 
-    def of(self, name: str) -> type[KvarnBackend]:
-        """The backend of a preset's name."""
-        return _CLASSES[BY_NAME[name].name]
+    def of(self, config) -> type[KvarnBackend]:
+        """The backend for a layer with this AttentionSelectorConfig."""
+        backend = _CLASSES[BY_NAME[config.kv_cache_dtype].name]
+        engine = get_current_vllm_config()
+        names = engine.cache_config.kv_cache_dtype_skip_layers
+        if not names:
+            return backend
+        problem = skipped.names_problem(names, engine.model_config.get_total_num_hidden_layers())
+        if problem:
+            raise ValueError(problem)
+        if not backend.supports_head_size(config.head_size):
+            return backend  # refused later, with the reason
+        tiles = skipped.tiles_a_page(backend.preset, config.head_size, config.dtype)
+        return _with_pages(backend, tiles)
 
     def platform_problem(self, platform) -> str | None:
         if platform.is_cpu():

@@ -70,13 +70,14 @@ class KvarnImpl(AttentionImpl):
             return
         layers = self._config.compilation_config.static_forward_context
         own = next(name for name, layer in layers.items() if getattr(layer, "impl", None) is self)
+        tiles = layers[own].get_attn_backend().tiles_a_page
         step = self._step
         step.dtype = _DTYPES[act_dtype]
         drafts = self._config.num_speculative_tokens
         shape = RingShape(
             rows=self.preset.group + drafts,
             history=1 + drafts,
-            page_bytes=self.num_kv_heads * self.preset.pair_bytes(self.head_size),
+            page_bytes=tiles * self.num_kv_heads * self.preset.pair_bytes(self.head_size),
             row_bytes=library().kvarn_paged_ring_row_bytes(step),
         )
         step.ring_rows = shape.rows

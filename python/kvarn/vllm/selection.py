@@ -12,8 +12,9 @@ from ..presets import BY_NAME
 def install(lane) -> None:
     """Wraps the chooser once, on the class that defines it.
 
-    lane.of(name) is the backend class of a preset's name, lane.platform_problem(platform) says why
-    this lane cannot run on the platform and what to do, or is None.
+    lane.of(config) is the backend class for vLLM's AttentionSelectorConfig of a layer,
+    lane.platform_problem(platform) says why this lane cannot run on the platform and what to do, or
+    is None.
     """
     from vllm.platforms import current_platform
 
@@ -40,7 +41,7 @@ def _ours(lane, platform, selected_backend, config) -> str:
             f"--kv-cache-dtype {name} on {platform.device_name}: {problem}. Or use another cache "
             "dtype."
         )
-    backend = lane.of(name)
+    backend = lane.of(config)
     if selected_backend is not None and selected_backend.name != backend.get_name():
         raise ValueError(
             f"--kv-cache-dtype {name} brings its own attention backend {backend.get_name()}, but "

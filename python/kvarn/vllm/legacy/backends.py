@@ -96,9 +96,9 @@ _CLASSES = by_preset(CudaBackend, "CudaBackend", globals())
 class CudaLane:
     """What the choice of a backend needs to know about this lane."""
 
-    def of(self, name: str) -> type[CudaBackend]:
-        """The backend of a preset's name, now behind the member CUSTOM."""
-        backend = _CLASSES[BY_NAME[name].name]
+    def of(self, config) -> type[CudaBackend]:
+        """The backend for a layer with this AttentionSelectorConfig, now the member CUSTOM."""
+        backend = _CLASSES[BY_NAME[config.kv_cache_dtype].name]
         register_backend(AttentionBackendEnum.CUSTOM, ".".join(backend.full_cls_name()))
         return backend
 
