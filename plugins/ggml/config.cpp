@@ -80,8 +80,8 @@ bool ReadConfig(Config* config, std::string* error) {
   if (Get("KVARN_ISA", &config->isa)) {
     const kvarn_status status = kvarn_isa_force(config->isa.c_str());
     if (status != KVARN_OK) {
-      *error =
-          Complain("KVARN_ISA", config->isa, "scalar, avx2, avx512, neon, as far as this CPU has them");
+      *error = Complain("KVARN_ISA", config->isa,
+                        "scalar, avx2, avx512, neon, as far as this CPU has them");
       return false;
     }
   }
