@@ -149,7 +149,7 @@ KVARN_API kvarn_status kvarn_reorder(const kvarn_format* from, const void* recor
 // may be copied, moved or cleared with memcpy/memset. Life of a tile: docs/architecture.md.
 
 typedef struct kvarn_plane_config {
-  kvarn_format format;  // order must be KVARN_ORDER_CPU
+  kvarn_format format;  // order CPU, or CUDA: planes for a device, which attention here refuses
   int64_t n_rows;       // > 0; the last tile may be partial
   int32_t tail_rows;  // >= 0: a full tile stays exact until this many rows (at least one) beyond it
                       // are written

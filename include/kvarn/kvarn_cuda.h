@@ -260,6 +260,34 @@ KVARN_API kvarn_status kvarn_cuda_append_plan(const kvarn_cuda_append* call, voi
 KVARN_API kvarn_status kvarn_cuda_append_run(const kvarn_cuda_append* call, void* workspace,
                                              void* stream);
 
+// ------------------------------------------------------------------------------------- planes
+//
+// Planes (kvarn.h) in device memory, for hosts that write any row at any time. A plane's format has
+// order CUDA there; its memory is laid out as on the CPU, zero bytes are an empty plane, and the
+// same rows in the same order give the bytes that kvarn_plane_write gives.
+typedef struct kvarn_cuda_plane_write {
+  const kvarn_plane* plane;  // host; head dim at most 256, at most 64 slots
+  void* planes;              // device [n_streams][n_kv_heads] blocks, aligned to 64
+  int64_t plane_stride;      // bytes from block to block: a multiple of 64
+  int32_t n_streams, n_kv_heads;
+
+  int32_t n_rows;       // >= 0
+  const int64_t* rows;  // device [n_rows] stream * plane rows + row; others are passed over
+  // Row i of head h: x + i * row_stride + h * head_stride, fp32 [head_dim]. Strides are bytes,
+  // multiples of 4.
+  const float* x;
+  int64_t row_stride, head_stride;
+  // Keys only, or null: the queries of the same tokens, fp32, of the heads_per_kv (at most 16)
+  // query heads of each KV head one after the other.
+  const float* query;
+  int32_t heads_per_kv;
+  int64_t query_row_stride, query_head_stride;
+} kvarn_cuda_plane_write;
+
+// Enqueues the writes of a call, in their order. KVARN_ERROR_ARGUMENT, KVARN_ERROR_FORMAT or
+// KVARN_ERROR_UNSUPPORTED if the call is not legal. A row for which only sinks have slots is lost.
+KVARN_API kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* call, void* stream);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif

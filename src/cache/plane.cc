@@ -5,14 +5,13 @@
 // alone.
 #include "cache/plane.h"
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <new>
 #include <vector>
 
 #include "cache/recent.h"
+#include "cache/tile_life.h"
 #include "codec/balance.h"
 #include "codec/ordered_sum.h"
 #include "codec/record.h"
@@ -29,8 +28,6 @@ float* ThreadRows(size_t count) {
   if (rows.size() < count) rows.resize(count);
   return rows.data();
 }
-
-int Count(const RowBits& bits) { return std::popcount(bits.word[0]) + std::popcount(bits.word[1]); }
 
 // The plane's state and the operations on it; lives for one call.
 class PlaneView {
@@ -54,10 +51,15 @@ class PlaneView {
     return reinterpret_cast<uint16_t*>(memory_ + plane_.queries) +
            static_cast<ptrdiff_t>(pos) * plane_.HeadDim();
   }
-  bool IsSink(int64_t tile) const { return tile < plane_.config.sink_tiles; }
-
-  bool IsFull(int64_t tile) const;
-  int64_t SealedBefore(int64_t tile) const;
+  TileLife Life() const {
+    return {plane_.config.n_rows,
+            plane_.Group(),
+            plane_.config.tail_rows,
+            plane_.config.sink_tiles,
+            plane_.n_slots,
+            tiles_,
+            slots_};
+  }
   kvarn_status Open(int64_t tile);
   kvarn_status TakeSlot(int* slot);
   kvarn_status Seal(int64_t tile);
@@ -74,41 +76,11 @@ class PlaneView {
   int64_t index_;         // of this write within its call
 };
 
-bool PlaneView::IsFull(int64_t tile) const {
-  const int64_t group = plane_.Group();
-  const int64_t left = plane_.config.n_rows - tile * group;
-  const int64_t rows = left < group ? left : group;
-  return Count(tiles_[tile].written) == rows;
-}
-
-// The nearest sealed tile before this one whose balance can be trusted (from a quarter of its rows
-// at least), or -1.
-int64_t PlaneView::SealedBefore(int64_t tile) const {
-  for (int64_t i = tile - 1; i >= plane_.config.sink_tiles; --i) {
-    const TileEntry& entry = tiles_[i];
-    if (entry.state == TileState::kSealed && Count(entry.written) >= plane_.Group() / 4) return i;
-  }
-  return -1;
-}
-
-// A free slot, else that of the tile that was written longest ago, full or not: tiles that earlier
-// requests left partial go before the exact tail of the present one.
 kvarn_status PlaneView::TakeSlot(int* slot) {
-  int oldest = -1;
-  for (int i = 0; i < plane_.n_slots; ++i) {
-    const SlotEntry& entry = slots_[i];
-    if (entry.stamp == 0) {
-      *slot = i;
-      return KVARN_OK;
-    }
-    if (IsSink(entry.tile)) continue;
-    if (oldest < 0 || entry.stamp < slots_[oldest].stamp) oldest = i;
-  }
-  if (oldest < 0) return KVARN_ERROR_NO_SLOT;
-  const kvarn_status status = Seal(slots_[oldest].tile);
-  if (status != KVARN_OK) return status;
-  *slot = oldest;
-  return KVARN_OK;
+  const TakenSlot taken = SlotToTake(Life());
+  if (taken.slot < 0) return KVARN_ERROR_NO_SLOT;
+  *slot = taken.slot;
+  return taken.free ? KVARN_OK : Seal(slots_[taken.slot].tile);
 }
 
 kvarn_status PlaneView::Open(int64_t tile) {
@@ -150,7 +122,7 @@ kvarn_status PlaneView::Open(int64_t tile) {
 kvarn_status PlaneView::ChooseBalance(int64_t tile, const int32_t* position, int n_rows,
                                       int8_t* balance) {
   const auto dim = static_cast<size_t>(plane_.HeadDim());
-  const int64_t before = SealedBefore(tile);
+  const int64_t before = SealedBefore(Life(), tile);
   const bool survivors = slots_[tiles_[tile].slot].fresh != tiles_[tile].written;
   if (before >= 0 || survivors) {
     const uint8_t* record = Record(before >= 0 ? before : tile);
@@ -213,19 +185,11 @@ kvarn_status PlaneView::Seal(int64_t tile) {
   return KVARN_OK;
 }
 
-// Seals every full tile that has at least tail_rows rows (and at least one) written beyond its end,
-// counted round the ring: a write just *before* a tile (a roll-back) leaves it open.
+// Seals every tile that is due once `row` has been written.
 kvarn_status PlaneView::SealDue(int64_t row) {
-  const int64_t group = plane_.Group();
-  const int64_t n_rows = plane_.config.n_rows;
   for (int i = 0; i < plane_.n_slots; ++i) {
-    const SlotEntry& slot = slots_[i];
-    if (slot.stamp == 0 || IsSink(slot.tile) || row / group == slot.tile) continue;
-    const int64_t end = std::min((slot.tile + 1) * group, n_rows);
-    const int64_t beyond = ((row - end) % n_rows + n_rows) % n_rows + 1;
-    if (beyond < plane_.config.tail_rows || beyond > n_rows - 2 * group) continue;
-    if (!IsFull(slot.tile)) continue;
-    const kvarn_status status = Seal(slot.tile);
+    if (!IsDue(Life(), i, row)) continue;
+    const kvarn_status status = Seal(slots_[i].tile);
     if (status != KVARN_OK) return status;
   }
   return KVARN_OK;
@@ -234,7 +198,7 @@ kvarn_status PlaneView::SealDue(int64_t row) {
 // Query statistics are kept for one tile: the lowest open one that will have to choose s itself.
 void PlaneView::KeepQuery(int64_t tile, int pos, const float* query, int n_query,
                           size_t query_stride) {
-  if (IsSink(tile) || SealedBefore(tile) >= 0) return;
+  if (IsSink(Life(), tile) || SealedBefore(Life(), tile) >= 0) return;
   const auto owner = static_cast<uint64_t>(tile) + 1;
   if (header_.query_owner == 0 || owner < header_.query_owner) {
     header_.query_owner = owner;

@@ -20,9 +20,9 @@ enum class TileState : uint16_t { kEmpty = 0, kOpen = 1, kSealed = 2 };
 struct RowBits {
   uint64_t word[2];
 
-  bool Get(int row) const { return ((word[row / 64] >> (row % 64)) & 1U) != 0; }
-  void Set(int row) { word[row / 64] |= uint64_t{1} << (row % 64); }
-  void Clear(int row) { word[row / 64] &= ~(uint64_t{1} << (row % 64)); }
+  constexpr bool Get(int row) const { return ((word[row / 64] >> (row % 64)) & 1U) != 0; }
+  constexpr void Set(int row) { word[row / 64] |= uint64_t{1} << (row % 64); }
+  constexpr void Clear(int row) { word[row / 64] &= ~(uint64_t{1} << (row % 64)); }
   bool operator==(const RowBits& other) const = default;
 };
 

@@ -14,7 +14,7 @@ size_t Align(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAli
 
 kvarn_status MakePlane(const kvarn_plane_config& config, kvarn_plane* plane) {
   const kvarn_format& format = config.format;
-  if (!IsLegal(format) || format.order != KVARN_ORDER_CPU) return KVARN_ERROR_FORMAT;
+  if (!IsLegal(format) || format.order == KVARN_ORDER_PORTABLE) return KVARN_ERROR_FORMAT;
   if (config.n_rows <= 0 || config.n_rows > (int64_t{1} << 40) || config.tail_rows < 0 ||
       config.sink_tiles < 0) {
     return KVARN_ERROR_ARGUMENT;

@@ -68,13 +68,11 @@ __device__ void ClearTile(const EncodeParams& params, const kvarn_cuda_tile& job
   for (int w = static_cast<int>(threadIdx.x); w < kWords; w += kEncodeThreads) codes[w] = 0;
 }
 
+// Encodes a tile that has rows; all threads of the CTA. Has barriers, the last before the codes are
+// written.
 template <bool kKey, int kColumns>
-__global__ void __launch_bounds__(kEncodeThreads, kColumns <= 4 ? 2 : 1)
-    EncodeKernel(const __grid_constant__ EncodeParams params) {
-  extern __shared__ __align__(16) unsigned char shared_bytes[];
-  auto* shared = reinterpret_cast<EncodeShared<kColumns>*>(shared_bytes);
-  const kvarn_cuda_tile job = params.tiles[blockIdx.x];
-  if ((job.written[0] | job.written[1]) == 0) return;
+__device__ void EncodeTileOf(const EncodeParams& params, const kvarn_cuda_tile& job,
+                             EncodeShared<kColumns>* shared) {
   ListRows(job, params.group, shared);
   ClearTile(params, job, shared);
   __syncthreads();
@@ -101,6 +99,16 @@ __global__ void __launch_bounds__(kEncodeThreads, kColumns <= 4 ? 2 : 1)
     if (shared->rows_zeroed != 0) atomicAdd(zeroed, shared->rows_zeroed);
     if (shared->saturated != 0) atomicAdd(saturated, shared->saturated);
   }
+}
+
+template <bool kKey, int kColumns>
+__global__ void __launch_bounds__(kEncodeThreads, kColumns <= 4 ? 2 : 1)
+    EncodeKernel(const __grid_constant__ EncodeParams params) {
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  const kvarn_cuda_tile job = params.tiles[blockIdx.x];
+  if ((job.written[0] | job.written[1]) == 0) return;
+  EncodeTileOf<kKey, kColumns>(params, job,
+                               reinterpret_cast<EncodeShared<kColumns>*>(shared_bytes));
 }
 
 // Host side of one instance.

@@ -3,7 +3,6 @@
 // A tile in the registers of a CTA: loading, cleaning, balancing, rotating.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "cuda/common/ordered_sum.cuh"
@@ -61,7 +60,8 @@ __device__ void ListRows(const kvarn_cuda_tile& tile, int group, EncodeShared<kC
   }
 }
 
-template <int kColumns>
+// x H, or with kInverse x H^T.
+template <int kColumns, bool kInverse = false>
 __device__ void RotateRow(const EncodeParams& params, float* row_buffer, float (&x)[kColumns]) {
   const int lane = Lane();
 #pragma unroll
@@ -97,7 +97,8 @@ __device__ void RotateRow(const EncodeParams& params, float* row_buffer, float (
       const int b = d % params.block;
       float sum = 0.0F;
       for (int i = 0; i < params.small_dim; ++i) {
-        const auto sign = static_cast<float>(params.small[i * params.small_dim + j]);
+        const auto sign = static_cast<float>(
+            params.small[kInverse ? j * params.small_dim + i : i * params.small_dim + j]);
         sum = sum + sign * row_buffer[i * params.block + b];
       }
       x[c] = sum;

@@ -25,6 +25,8 @@
 #define __forceinline__ inline
 #undef __launch_bounds__
 #define __launch_bounds__(...)
+#undef __noinline__
+#define __noinline__
 #undef __grid_constant__
 #define __grid_constant__
 #undef __shared__
@@ -42,6 +44,12 @@ extern ThreadIndex threadIdx, blockIdx;
 
 void __syncthreads();
 
+inline int __popcll(unsigned long long word) { return __builtin_popcountll(word); }
+inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) {
+  *to += value;
+  return *to - value;
+}
+
 namespace kvarn_emulation {
 // What lane `from` of the warp gave, once all lanes have.
 uint32_t Exchange(uint32_t value, unsigned from);
@@ -54,6 +62,7 @@ inline float __uint_as_float(uint32_t bits) {
   std::memcpy(&value, &bits, sizeof(value));
   return value;
 }
+inline float __int_as_float(int bits) { return __uint_as_float(static_cast<uint32_t>(bits)); }
 inline uint32_t __float_as_uint(float value) {
   uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -64,6 +73,7 @@ inline float __shfl_xor_sync(unsigned, float value, int mask) {
   return __uint_as_float(
       kvarn_emulation::Exchange(__float_as_uint(value), lane ^ static_cast<unsigned>(mask)));
 }
+inline void __syncwarp() { kvarn_emulation::Ballot(true); }
 inline int __all_sync(unsigned, int value) {
   return kvarn_emulation::Ballot(value != 0) == 0xFFFFFFFFU ? 1 : 0;
 }

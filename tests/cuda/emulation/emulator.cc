@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/cache/append_params.h"
+#include "cuda/common/launch_kernel.h"
 #include "cuda_runtime.h"
 
 ThreadIndex threadIdx, blockIdx;
@@ -19,8 +19,6 @@ namespace {
 
 constexpr size_t kStackBytes = 64 * 1024;
 constexpr unsigned kLanes = 32;
-
-using Kernel = void (*)(kvarn::cuda::AppendParams);
 
 // A meeting of `size` threads, any number of times.
 struct Meeting {
@@ -37,9 +35,8 @@ struct Thread {
 
 class Cta {
  public:
-  Cta(Kernel kernel, const kvarn::cuda::AppendParams& params, unsigned n_threads)
+  Cta(const std::function<void()>& kernel, unsigned n_threads)
       : kernel_(kernel),
-        params_(params),
         threads_(n_threads),
         given_(n_threads),
         taken_(n_threads) {
@@ -90,7 +87,7 @@ class Cta {
  private:
   static void Enter() {
     Cta& cta = *current_cta;
-    cta.kernel_(cta.params_);
+    cta.kernel_();
     cta.threads_[threadIdx.x].done = true;
   }
   [[noreturn]] static void Fail(const char* what) {
@@ -116,8 +113,7 @@ class Cta {
     meeting->round += 1;
   }
 
-  Kernel kernel_;
-  kvarn::cuda::AppendParams params_;
+  const std::function<void()>& kernel_;
   std::vector<Thread> threads_;
   std::vector<uint32_t> given_, taken_;
   Meeting all_;
@@ -144,15 +140,12 @@ uint32_t Ballot(bool value) {
 
 }  // namespace kvarn_emulation
 
-extern "C" cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block,
-                                        void** arguments, size_t, cudaStream_t) {
-  const auto kernel = reinterpret_cast<Kernel>(const_cast<void*>(function));
-  Cta cta(kernel, *static_cast<kvarn::cuda::AppendParams*>(arguments[0]), block.x);
+void kvarn_emulation::Launch(const std::function<void()>& kernel, dim3 grid, unsigned n_threads) {
+  Cta cta(kernel, n_threads);
   for (unsigned y = 0; y < grid.y; ++y) {
     for (unsigned x = 0; x < grid.x; ++x) {
       blockIdx = {x, y, 0};
       cta.Run();
     }
   }
-  return cudaSuccess;
 }

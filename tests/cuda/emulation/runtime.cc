@@ -38,6 +38,12 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+
 size_t kvarn_cuda_decode_workspace_bytes(const kvarn_cuda_decode*) { return 0; }
 kvarn_status kvarn_cuda_decode_plan(const kvarn_cuda_decode*, void*, void*) {
   return KVARN_ERROR_UNSUPPORTED;

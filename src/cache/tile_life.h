@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The decisions of a tile's life (docs/architecture.md section 4), from a plane's tables alone: the
+// same for planes in host memory (plane.cc) and on a device.
+#ifndef KVARN_CACHE_TILE_LIFE_H_
+#define KVARN_CACHE_TILE_LIFE_H_
+
+#include <cstdint>
+
+#include "cache/plane.h"
+
+#if defined(__CUDACC__)
+#define KVARN_ANYWHERE __host__ __device__ inline
+#else
+#define KVARN_ANYWHERE inline
+#endif
+
+namespace kvarn {
+
+struct TileLife {
+  int64_t n_rows;
+  int group;
+  int tail_rows;
+  int sink_tiles;
+  int n_slots;
+  const TileEntry* tiles;
+  const SlotEntry* slots;
+};
+
+KVARN_ANYWHERE int CountBits(uint64_t word) {
+#if defined(__CUDA_ARCH__)
+  return __popcll(word);
+#else
+  return __builtin_popcountll(word);
+#endif
+}
+KVARN_ANYWHERE int CountRows(const RowBits& rows) {
+  return CountBits(rows.word[0]) + CountBits(rows.word[1]);
+}
+
+KVARN_ANYWHERE bool IsSink(const TileLife& life, int64_t tile) { return tile < life.sink_tiles; }
+
+// Every row of the tile is written; the last tile may be shorter.
+KVARN_ANYWHERE bool IsFull(const TileLife& life, int64_t tile) {
+  const int64_t left = life.n_rows - tile * life.group;
+  return CountRows(life.tiles[tile].written) == (left < life.group ? left : life.group);
+}
+
+// The nearest sealed tile before this one whose balance can be trusted (from a quarter of its rows
+// at least), or -1.
+KVARN_ANYWHERE int64_t SealedBefore(const TileLife& life, int64_t tile) {
+  for (int64_t i = tile - 1; i >= life.sink_tiles; --i) {
+    const TileEntry& entry = life.tiles[i];
+    if (entry.state == TileState::kSealed && CountRows(entry.written) >= life.group / 4) return i;
+  }
+  return -1;
+}
+
+// A slot for a tile that is opened: a free one, else that of the tile that was written longest ago,
+// full or not (tiles that earlier requests left partial go before the exact tail of the present
+// one), which has to be sealed first. -1 if only sinks have slots.
+struct TakenSlot {
+  int slot;
+  bool free;
+};
+KVARN_ANYWHERE TakenSlot SlotToTake(const TileLife& life) {
+  int oldest = -1;
+  for (int i = 0; i < life.n_slots; ++i) {
+    const SlotEntry& entry = life.slots[i];
+    if (entry.stamp == 0) return {i, true};
+    if (IsSink(life, entry.tile)) continue;
+    if (oldest < 0 || entry.stamp < life.slots[oldest].stamp) oldest = i;
+  }
+  return {oldest, false};
+}
+
+// Whether the tile in a slot is sealed now that `row` has been written: it is full, and at least
+// tail_rows rows (and at least one) beyond its end are written, counted round the ring. A write
+// just *before* a tile (a roll-back) leaves it open.
+KVARN_ANYWHERE bool IsDue(const TileLife& life, int slot, int64_t row) {
+  const SlotEntry& entry = life.slots[slot];
+  if (entry.stamp == 0 || IsSink(life, entry.tile) || row / life.group == entry.tile) return false;
+  const int64_t past = (entry.tile + 1) * life.group;
+  const int64_t end = past < life.n_rows ? past : life.n_rows;
+  const int64_t beyond = ((row - end) % life.n_rows + life.n_rows) % life.n_rows + 1;
+  if (beyond < life.tail_rows || beyond > life.n_rows - 2 * life.group) return false;
+  return IsFull(life, entry.tile);
+}
+
+}  // namespace kvarn
+#endif  // KVARN_CACHE_TILE_LIFE_H_
