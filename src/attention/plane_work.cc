@@ -19,7 +19,8 @@ kvarn_status CheckAttention(const kvarn_attention& call) {
   const kvarn_plane_config& k = call.key_plane->config;
   const kvarn_plane_config& v = call.value_plane->config;
   if (k.format.role != KVARN_KEY || v.format.role != KVARN_VALUE ||
-      k.format.group != v.format.group) {
+      k.format.group != v.format.group || k.format.order != KVARN_ORDER_CPU ||
+      v.format.order != KVARN_ORDER_CPU) {
     return KVARN_ERROR_FORMAT;
   }
   if (call.n_streams < 1 || call.n_tokens < 1 || call.n_kv_heads < 1 || call.n_heads < 1 ||

@@ -189,6 +189,34 @@ TEST(AppendCall, EveryChunkOfARingHasAnEntry) {
   EXPECT_EQ(kvarn_cuda_append_run(&call, somewhere, nullptr), KVARN_ERROR_ARGUMENT);
 }
 
+TEST(PlaneWriteCall, WrongCallsAreAnswered) {
+  EXPECT_EQ(kvarn_cuda_planes_write(nullptr, nullptr), KVARN_ERROR_ARGUMENT);
+  kvarn_plane_config config = {
+      {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 128}, 1000, 128, 1};
+  const auto status = [&](auto change) {
+    kvarn_plane* plane = nullptr;
+    EXPECT_EQ(kvarn_plane_create(&config, &plane), KVARN_OK);
+    kvarn_cuda_plane_write call = {};
+    call.plane = plane;
+    call.n_streams = call.n_kv_heads = 1;
+    change(call);
+    const kvarn_status found = kvarn_cuda_planes_write(&call, nullptr);
+    kvarn_plane_destroy(plane);
+    return found;
+  };
+  EXPECT_EQ(status([](auto&) {}), KVARN_ERROR_FORMAT);  // a plane for the CPU
+  config.format.order = KVARN_ORDER_CUDA;
+  EXPECT_EQ(status([](auto&) {}), KVARN_OK);  // no rows
+  EXPECT_EQ(status([](auto& c) { c.plane = nullptr; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(status([](auto& c) { c.n_kv_heads = 0; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(status([](auto& c) { c.n_rows = -1; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(status([](auto& c) { c.n_rows = 1; }), KVARN_ERROR_ARGUMENT);  // and no pointers
+  EXPECT_EQ(status([](auto& c) { c.heads_per_kv = 17; }), KVARN_ERROR_UNSUPPORTED);
+  config.sink_tiles = 8;  // all tiles: as many slots
+  config.format.head_dim = 576;
+  EXPECT_EQ(status([](auto&) {}), KVARN_ERROR_UNSUPPORTED);
+}
+
 TEST(EncodeCall, WrongCallsAreAnswered) {
   kvarn_format format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 128};
   EXPECT_EQ(kvarn_cuda_encode(nullptr, KVARN_FP16, nullptr, 0, nullptr, nullptr),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <random>
@@ -30,7 +31,6 @@ struct PlaneCase {
   int bits, group, head_dim;
   int64_t n_rows;
   int tail_rows, sink_tiles;
-  int n_calls;
 };
 
 struct DestroyPlane {
@@ -47,7 +47,7 @@ class Rows {
     for (int64_t stream = 0; stream < kStreams; ++stream) {
       int64_t& at = at_[stream];
       const int kind = Draw(0, 9);
-      if (kind == 0) at = Draw(0, case_.n_rows - 1);                         // anywhere
+      if (kind == 0) at = Draw(0, case_.n_rows - 1);                            // anywhere
       if (kind == 1) at = std::max<int64_t>(at - Draw(1, 2 * case_.group), 0);  // rolled back
       const int64_t count = call % 3 == 0 ? Draw(1, kMaxCallRows / kStreams) : Draw(1, 6);
       for (int64_t i = 0; i < count; ++i) {
@@ -77,10 +77,12 @@ class Rows {
   int64_t at_[kStreams] = {};
 };
 
-int RunCase(const PlaneCase& c, unsigned seed) {
+int RunCase(const PlaneCase& c, int calls, unsigned seed) {
   const kvarn_plane_config config = {
       {c.role, KVARN_BALANCED, KVARN_ORDER_CUDA, c.bits, c.group, c.head_dim},
-      c.n_rows, c.tail_rows, c.sink_tiles};
+      c.n_rows,
+      c.tail_rows,
+      c.sink_tiles};
   kvarn_plane* made = nullptr;
   if (kvarn_plane_create(&config, &made) != KVARN_OK) {
     std::printf("FAILED %s: no plane\n", c.name);
@@ -92,7 +94,7 @@ int RunCase(const PlaneCase& c, unsigned seed) {
   std::vector<uint8_t> host(bytes * kStreams * kHeads);
   DeviceArray<uint8_t> planes(host);
   Rows source(c, seed);
-  for (int call = 0; call < c.n_calls; ++call) {
+  for (int call = 0; call < calls; ++call) {
     const std::vector<int64_t> rows = source.Next(call);
     const std::vector<float> x = source.Values(rows.size() * kHeads * dim);
     const std::vector<float> query = source.Values(rows.size() * kHeads * kQueriesPerHead * dim);
@@ -149,24 +151,26 @@ int RunCase(const PlaneCase& c, unsigned seed) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   if (!kvarn_cuda_test::HasDevice()) {
     std::printf("skipped: no CUDA device on this machine\n");
     return kSkip;
   }
+  const int calls = argc > 1 ? std::atoi(argv[1]) : 30;  // fewer where threads run one by one
   const PlaneCase cases[] = {
-      {"K 4 bits", KVARN_KEY, 4, 128, 128, 4000, 128, 1, 30},
-      {"V 2 bits", KVARN_VALUE, 2, 128, 128, 4000, 128, 1, 30},
-      {"K 3 bits, group 64, D 80", KVARN_KEY, 3, 64, 80, 1500, 64, 1, 30},
-      {"V 3 bits, group 64, D 96", KVARN_VALUE, 3, 64, 96, 1500, 64, 0, 30},
-      {"K 8 bits, a ring, D 64", KVARN_KEY, 8, 128, 64, 700, 0, 0, 30},
-      {"V 8 bits, a ring, D 64", KVARN_VALUE, 8, 128, 64, 700, 0, 0, 30},
-      {"K 2 bits, D 256, long tail", KVARN_KEY, 2, 128, 256, 2000, 300, 2, 20},
-      {"V 4 bits, D 192", KVARN_VALUE, 4, 128, 192, 2000, 1, 1, 20},
+      {"K 4 bits", KVARN_KEY, 4, 128, 128, 4000, 128, 1},
+      {"V 2 bits", KVARN_VALUE, 2, 128, 128, 4000, 128, 1},
+      {"K 3 bits, group 64, D 80", KVARN_KEY, 3, 64, 80, 1500, 64, 1},
+      {"V 3 bits, group 64, D 96", KVARN_VALUE, 3, 64, 96, 1500, 64, 0},
+      {"K 8 bits, a ring, D 64", KVARN_KEY, 8, 128, 64, 700, 0, 0},
+      {"V 8 bits, a ring, D 64", KVARN_VALUE, 8, 128, 64, 700, 0, 0},
+      {"K 2 bits, D 256, long tail", KVARN_KEY, 2, 128, 256, 2000, 300, 2},
+      {"V 4 bits, D 192", KVARN_VALUE, 4, 128, 192, 2000, 1, 1},
   };
   int failed = 0;
   int count = 0;
-  for (const PlaneCase& c : cases) failed += RunCase(c, 500U + static_cast<unsigned>(count++));
+  for (const PlaneCase& c : cases)
+    failed += RunCase(c, calls, 500U + static_cast<unsigned>(count++));
   std::printf("%d passed, %d failed\n", count - failed, failed);
   return failed == 0 ? 0 : 1;
 }

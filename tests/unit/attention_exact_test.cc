@@ -219,6 +219,10 @@ TEST(AttentionExact, IllegalCallsAreRefused) {
   kvarn_plane_config other = {{KVARN_VALUE, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 64, 64}, 256, 0, 0};
   const PlanePtr other_group = MakePlane(other);
   refused([&](Call a) { a->value_plane = other_group.get(); }, KVARN_ERROR_FORMAT);
+  kvarn_plane_config device = setup.Call(out.data()).value_plane->config;
+  device.format.order = KVARN_ORDER_CUDA;
+  const PlanePtr device_plane = MakePlane(device);
+  refused([&](Call a) { a->value_plane = device_plane.get(); }, KVARN_ERROR_FORMAT);
 
   const kvarn_attention good = setup.Call(out.data());
   EXPECT_EQ(kvarn_attention_workspace_bytes(nullptr, 1), 0U);
