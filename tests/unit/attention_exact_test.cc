@@ -219,8 +219,11 @@ TEST(AttentionExact, IllegalCallsAreRefused) {
   kvarn_plane_config other = {{KVARN_VALUE, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 64, 64}, 256, 0, 0};
   const PlanePtr other_group = MakePlane(other);
   refused([&](Call a) { a->value_plane = other_group.get(); }, KVARN_ERROR_FORMAT);
-  kvarn_plane_config device = setup.Call(out.data()).value_plane->config;
-  device.format.order = KVARN_ORDER_CUDA;
+  kvarn_plane_config device = {
+      {KVARN_VALUE, KVARN_BALANCED, KVARN_ORDER_CUDA, c.value_bits, c.group, c.value_dim},
+      c.n_rows,
+      0,
+      0};
   const PlanePtr device_plane = MakePlane(device);
   refused([&](Call a) { a->value_plane = device_plane.get(); }, KVARN_ERROR_FORMAT);
 

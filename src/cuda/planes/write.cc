@@ -27,8 +27,7 @@ kvarn_status Check(const kvarn_cuda_plane_write& c) {
     return KVARN_ERROR_UNSUPPORTED;
   }
   if (c.n_streams == 0 || c.n_rows == 0) return KVARN_OK;
-  const int64_t strides =
-      c.row_stride | c.head_stride | c.query_row_stride | c.query_head_stride;
+  const int64_t strides = c.row_stride | c.head_stride | c.query_row_stride | c.query_head_stride;
   const bool legal = c.planes != nullptr && Aligned(c.planes, 64) && c.plane_stride % 64 == 0 &&
                      static_cast<size_t>(c.plane_stride) >= plane.bytes && c.rows != nullptr &&
                      c.x != nullptr && strides % 4 == 0 && Aligned(c.x, 4) && Aligned(c.query, 4) &&

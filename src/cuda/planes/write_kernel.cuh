@@ -5,9 +5,9 @@
 #pragma once
 
 #include "cuda/cache/balance.cuh"
-#include "cuda/common/small_matrix.h"
 #include "cuda/common/dynamic_shared.cuh"
 #include "cuda/common/launch_kernel.h"
+#include "cuda/common/small_matrix.h"
 #include "cuda/encode/kernel.cuh"
 #include "cuda/planes/decode_tile.cuh"
 #include "cuda/planes/plane_view.cuh"
@@ -271,8 +271,7 @@ __global__ void __launch_bounds__(kEncodeThreads, 1)
   const auto stream = static_cast<int>(blockIdx.y);
   uint8_t* memory =
       p.planes + (static_cast<int64_t>(stream) * p.n_kv_heads + head) * p.plane_stride;
-  PlaneWriter<kKey, kColumns> writer(
-      p, memory, DynamicShared<EncodeShared<kColumns>>(), &shared);
+  PlaneWriter<kKey, kColumns> writer(p, memory, DynamicShared<EncodeShared<kColumns>>(), &shared);
   for (int index = 0; index < p.n_writes; ++index) {
     const int64_t row = p.rows[index] - stream * p.n_rows;
     if (row >= 0 && row < p.n_rows) writer.Write(row, index, head);
