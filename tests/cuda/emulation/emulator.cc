@@ -36,10 +36,7 @@ struct Thread {
 class Cta {
  public:
   Cta(const std::function<void()>& kernel, unsigned n_threads)
-      : kernel_(kernel),
-        threads_(n_threads),
-        given_(n_threads),
-        taken_(n_threads) {
+      : kernel_(kernel), threads_(n_threads), given_(n_threads), taken_(n_threads) {
     all_.size = n_threads;
     warps_.resize((n_threads + kLanes - 1) / kLanes);
     for (Meeting& warp : warps_) warp.size = kLanes;

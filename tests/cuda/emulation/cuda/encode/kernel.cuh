@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stands in for the header of this name: the encoder of the CPU library. The real one takes too many
-// exchanges between threads to be run one by one.
+// Stands in for the header of this name: the encoder of the CPU library. The real one takes too
+// many exchanges between threads to be run one by one.
 #pragma once
 
 #include <vector>
@@ -14,8 +14,12 @@ namespace kvarn::cuda {
 template <bool kKey, int kColumns>
 void EncodeTileOf(const EncodeParams& params, const kvarn_cuda_tile& job, EncodeShared<kColumns>*) {
   if (threadIdx.x != 0) return;
-  const kvarn_format format = {kKey ? KVARN_KEY : KVARN_VALUE, KVARN_BALANCED, KVARN_ORDER_CUDA,
-                               params.bits, params.group, params.head_dim};
+  const kvarn_format format = {kKey ? KVARN_KEY : KVARN_VALUE,
+                               KVARN_BALANCED,
+                               KVARN_ORDER_CUDA,
+                               params.bits,
+                               params.group,
+                               params.head_dim};
   std::vector<float> rows;
   std::vector<int32_t> positions;
   for (int g = 0; g < params.group; ++g) {
