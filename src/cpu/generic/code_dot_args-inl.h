@@ -9,6 +9,9 @@
 // The sums are exact integers, so levels differ by the roundings of the last line alone. Each level
 // brings its own CodeDot<bits>(args) in simd/. See vec-inl.h on inclusion.
 
+// Sums of codes of up to 4 bits fit 32 bits, high and low joined.
+static_assert(int64_t{kMaxHeadDim} * 15 * 16256 <= INT32_MAX);
+
 struct DotRow {
   float* out;  // 16 * strips lanes are written
   float scale, inside, outside;

@@ -69,7 +69,7 @@ KVARN_INLINE void AddUnits(const uint8_t* codes, const uint8_t* next, const int8
   for (int i = 0; i < 2 * kRows; ++i) sums[i] = _mm256_add_epi32(sums[i], part[i].Widened());
 }
 
-// 128 high + low. Sums of codes of up to 4 bits fit 32 bits: 576 * 15 * 16,256 < 2^31.
+// 128 high + low.
 template <int kBits>
 KVARN_INLINE __m256 JoinParts(__m256i high, __m256i low) {
   if constexpr (kBits == 8) {
@@ -79,8 +79,6 @@ KVARN_INLINE __m256 JoinParts(__m256i high, __m256i low) {
     return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_slli_epi32(high, 7), low));
   }
 }
-static_assert(int64_t{kMaxHeadDim} * 15 * 16256 <= INT32_MAX);
-
 template <int kBits, int kRows>
 static void CodeDotHalf(const CodeDotArgs& args, int units, int first_row, int half) {
   const int64_t begin = static_cast<int64_t>(half / 2) * units * kUnitBytes + (half % 2) * 32;

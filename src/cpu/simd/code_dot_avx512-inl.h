@@ -10,7 +10,7 @@ KVARN_INLINE __m512i BroadcastQuad(const int8_t* quad) {
   return _mm512_set1_epi32(bits);
 }
 
-// 128 high + low. Sums of codes of up to 4 bits fit 32 bits: 576 * 15 * 16,256 < 2^31.
+// 128 high + low.
 template <int kBits>
 KVARN_INLINE __m512 JoinParts(__m512i high, __m512i low) {
   if constexpr (kBits == 8) {
@@ -20,8 +20,6 @@ KVARN_INLINE __m512 JoinParts(__m512i high, __m512i low) {
     return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high, 7), low));
   }
 }
-static_assert(int64_t{kMaxHeadDim} * 15 * 16256 <= INT32_MAX);
-
 template <int kBits, int kRows, int kStrips>
 static void CodeDotStrips(const CodeDotArgs& args, int units, int first_row, int strip) {
   constexpr int kPerByte = 8 / kBits;

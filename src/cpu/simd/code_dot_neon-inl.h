@@ -17,7 +17,7 @@ KVARN_INLINE int8x16_t BroadcastQuad(const int8_t* quad) {
   return vreinterpretq_s8_s32(vdupq_n_s32(bits));
 }
 
-// 128 high + low. Sums of codes of up to 4 bits fit 32 bits: 576 * 15 * 16,256 < 2^31.
+// 128 high + low.
 template <int kBits>
 KVARN_INLINE float32x4_t JoinParts(int32x4_t high, int32x4_t low) {
   if constexpr (kBits == 8) {
@@ -26,8 +26,6 @@ KVARN_INLINE float32x4_t JoinParts(int32x4_t high, int32x4_t low) {
     return vcvtq_f32_s32(vaddq_s32(vshlq_n_s32(high, 7), low));
   }
 }
-static_assert(int64_t{kMaxHeadDim} * 15 * 16256 <= INT32_MAX);
-
 template <int kBits, int kRows>
 static void CodeDotStrip(const CodeDotArgs& args, int units, int first_row, int strip) {
   constexpr int kFieldBits = kBits == 8 ? 4 : kBits;

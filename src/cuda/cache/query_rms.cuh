@@ -13,19 +13,14 @@ namespace kvarn::cuda {
 inline constexpr int kMaxQueryHeads = 16;  // of a KV head
 inline constexpr float kHalfTop = 65504.0F;
 
-// NaN if a query is not finite or the rms does not fit fp16.
-__device__ __forceinline__ float QueryRms(const AppendParams& p, int row, int kv_head,
-                                          int channel) {
-  const auto* from = static_cast<const uint8_t*>(p.call.query) + row * p.call.query_row_stride +
-                     kv_head * p.heads_per_kv * p.call.query_head_stride;
+// Over n_heads (at most kMaxQueryHeads) query values query(head). NaN if one is not finite or the
+// rms does not fit fp16.
+template <typename Query>
+__device__ __forceinline__ float RmsOfHeads(int n_heads, const Query& query) {
   float sum[kMaxQueryHeads];
 #pragma unroll
   for (int h = 0; h < kMaxQueryHeads; ++h) {
-    float q = 0.0F;
-    if (h < p.heads_per_kv) {
-      q = ToValue(reinterpret_cast<const uint16_t*>(from + h * p.call.query_head_stride)[channel],
-                  p.call.dtype);
-    }
+    const float q = h < n_heads ? query(h) : 0.0F;
     sum[h] = q * q;
   }
 #pragma unroll
@@ -33,8 +28,18 @@ __device__ __forceinline__ float QueryRms(const AppendParams& p, int row, int kv
 #pragma unroll
     for (int i = 0; i < half; ++i) sum[i] = sum[i] + sum[i + half];
   }
-  const float rms = sqrtf(sum[0] / static_cast<float>(p.heads_per_kv));
+  const float rms = sqrtf(sum[0] / static_cast<float>(n_heads));
   return rms <= kHalfTop ? rms : NAN;
+}
+
+__device__ __forceinline__ float QueryRms(const AppendParams& p, int row, int kv_head,
+                                          int channel) {
+  const auto* from = static_cast<const uint8_t*>(p.call.query) + row * p.call.query_row_stride +
+                     kv_head * p.heads_per_kv * p.call.query_head_stride;
+  return RmsOfHeads(p.heads_per_kv, [&](int h) {
+    return ToValue(reinterpret_cast<const uint16_t*>(from + h * p.call.query_head_stride)[channel],
+                   p.call.dtype);
+  });
 }
 
 // As it is kept.

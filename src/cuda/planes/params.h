@@ -10,6 +10,8 @@
 
 namespace kvarn::cuda {
 
+inline constexpr int kMaxPlaneSlots = 64;  // one bit each
+
 struct PlaneWriteParams {
   EncodeParams encode;  // without tiles and counts
   // kvarn_plane, without what only the host needs.

@@ -13,7 +13,6 @@
 namespace kvarn::cuda {
 namespace {
 
-constexpr int kMaxPlaneSlots = 64;
 constexpr int kMaxHeadsPerKv = 16;
 
 kvarn_status Check(const kvarn_cuda_plane_write& c) {

@@ -15,7 +15,6 @@
 namespace kvarn::cuda {
 
 static_assert(kBalanceThreads == kEncodeThreads);
-inline constexpr int kMaxPlaneSlots = 64;
 
 // What thread 0 tells the others.
 struct PlaneShared {
@@ -161,26 +160,13 @@ class PlaneWriter {
   __device__ void KeepQuery(int position, int index, int head) {
     const auto d = static_cast<int>(threadIdx.x);
     const bool mine = d < p_.encode.head_dim;
-    float sum[kMaxQueryHeads];
     const uint8_t* from = p_.query + index * p_.query_row_stride +
                           static_cast<int64_t>(head) * p_.heads_per_kv * p_.query_head_stride;
-#pragma unroll
-    for (int h = 0; h < kMaxQueryHeads; ++h) {
-      float q = 0.0F;
-      if (mine && h < p_.heads_per_kv) {
-        q = reinterpret_cast<const float*>(from + h * p_.query_head_stride)[d];
-      }
-      sum[h] = q * q;
-    }
-#pragma unroll
-    for (int half = kMaxQueryHeads / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (int i = 0; i < half; ++i) sum[i] = sum[i] + sum[i + half];
-    }
-    const float rms = sqrtf(sum[0] / static_cast<float>(p_.heads_per_kv));
-    if (First()) shared_->keeps_query = true;
-    __syncthreads();
-    if (mine && !(rms <= kHalfTop)) shared_->keeps_query = false;  // as if not known
+    const float rms = RmsOfHeads(mine ? p_.heads_per_kv : 0, [&](int h) {
+      return reinterpret_cast<const float*>(from + h * p_.query_head_stride)[d];
+    });
+    __syncthreads();                                       // all have seen that it is kept
+    if (mine && isnan(rms)) shared_->keeps_query = false;  // as if not known
     __syncthreads();
     if (!shared_->keeps_query) return;
     if (mine) plane_.QueryRow(position)[d] = __half_as_ushort(__float2half_rn(rms));

@@ -31,16 +31,7 @@ __device__ __forceinline__ void AttendStage(const PrefillParams& p, const QueryB
   StageWeights weight;
   Score<Shape, false>(SharedAddress(shared + Shape::kQueryAt),
                       SharedAddress(shared + Shape::kKeyAt), warp, lane, score);
-  const auto* units = reinterpret_cast<const float*>(shared + Shape::kUnitAt);
-  float unit[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    unit[i] = units[warp * kWarpRows + 8 * i + lane / 4];
-  }
-  const int position = tile * Shape::kGroup;
-  const StageColumns at = {Part::kRecords, position, position + Shape::kGroup - 1,
-                           position + kStageColumnTiles * kStage};
-  Weigh<Shape, false>(p, block, at, all_visible, warp, lane, unit, score, state, weight);
+  WeighStage<Shape, kStage>(p, block, tile, all_visible, shared, warp, lane, score, state, weight);
   StartAccumulateRecord<Shape>(weight, SharedAddress(shared + Shape::kValueAt), lane, state->out);
   WaitProducts<0>();
 }

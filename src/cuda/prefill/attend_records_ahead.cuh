@@ -40,16 +40,7 @@ __device__ __forceinline__ void AttendStageAhead(const PrefillParams& p, const Q
                        SharedAddress(shared + Shape::kRecordAt + (tile & 1) * record_bytes));
   }
   WaitProducts<0>();
-  const auto* units = reinterpret_cast<const float*>(shared + Shape::kUnitAt);
-  float unit[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    unit[i] = units[warp * kWarpRows + 8 * i + lane / 4];
-  }
-  const int position = tile * Shape::kGroup;
-  const StageColumns columns = {Part::kRecords, position, position + Shape::kGroup - 1,
-                                position + kStageColumnTiles * kStage};
-  Weigh<Shape, false>(p, block, columns, all_visible, warp, lane, unit, score, state, weight);
+  WeighStage<Shape, kStage>(p, block, tile, all_visible, shared, warp, lane, score, state, weight);
   StartAccumulateRecord<Shape>(weight, SharedAddress(shared + Shape::kValueAt + at), lane,
                                state->out);
   if (more) {

@@ -178,4 +178,20 @@ __device__ __forceinline__ void Weigh(const PrefillParams& p, const QueryBlock& 
   state->sum[1] += sum[1];
 }
 
+// The same of stage kStage of a record tile, with the units of rotated queries.
+template <typename Shape, int kStage>
+__device__ __forceinline__ void WeighStage(const PrefillParams& p, const QueryBlock& block,
+                                           int tile, bool all_visible, const unsigned char* shared,
+                                           int warp, int lane, StageScores& score,
+                                           RowState<Shape>* state, StageWeights& weight) {
+  const auto* units = reinterpret_cast<const float*>(shared + Shape::kUnitAt);
+  float unit[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) unit[i] = units[warp * kWarpRows + 8 * i + lane / 4];
+  const int position = tile * Shape::kGroup;
+  const StageColumns at = {Part::kRecords, position, position + Shape::kGroup - 1,
+                           position + kStageColumnTiles * kStage};
+  Weigh<Shape, false>(p, block, at, all_visible, warp, lane, unit, score, state, weight);
+}
+
 }  // namespace kvarn::cuda
