@@ -219,6 +219,15 @@ typedef struct kvarn_plane_stats {
 KVARN_API kvarn_status kvarn_plane_get_stats(const kvarn_plane* plane, const void* memory,
                                              kvarn_plane_stats* stats);
 
+// The first bytes of a plane's memory, which say where its rows lie: all that get_stats and life
+// read. 0 if the plane is null.
+KVARN_API size_t kvarn_plane_table_bytes(const kvarn_plane* plane);
+// A number for where the rows of a plane lie and what the next writes will do to its tiles: planes
+// of one shape (up to head dim, bits and role) with equal numbers have the same tiles in the same
+// states and places, and keep them as long as the same rows are written to both. 0 for an empty
+// plane. Chance of equal numbers for different planes: 2^-64.
+KVARN_API uint64_t kvarn_plane_life(const kvarn_plane* plane, const void* memory);
+
 // ----------------------------------------------------------------------------------- attention
 
 // One attention call over planes (softmax(scale q K^T + mask) V), grouped heads: query head h reads

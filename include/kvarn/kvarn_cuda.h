@@ -288,6 +288,23 @@ typedef struct kvarn_cuda_plane_write {
 // KVARN_ERROR_UNSUPPORTED if the call is not legal. A row for which only sinks have slots is lost.
 KVARN_API kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* call, void* stream);
 
+// Attention over planes: the call of kvarn_attention (kvarn.h), every pointer in it device memory
+// but for key_plane and value_plane. K and V planes of all heads of a stream must have had the same
+// rows written in the same order (kvarn_plane_life tells), sinks and tail must be alike; n_rows
+// below 2^30, mask not null and the same for all heads, key_recent and value_recent null.
+//
+// Bytes of workspace (device, aligned to 256) for calls of this shape; 0 if the call is not legal
+// or no kernel was compiled for it. Only planes, shapes, strides and which options are on matter.
+KVARN_API size_t kvarn_cuda_attention_workspace_bytes(const kvarn_attention* call);
+// Finds out where tiles lie and which of them the mask shows. Once for all calls of a step that
+// share mask, scale, shapes and, by the rows written to them, the life of their planes (all layers
+// of a model, after the rows of the step have been written to this one).
+KVARN_API kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, void* workspace,
+                                                 void* stream);
+// Attention by the plan in the workspace. Calls that share a workspace must be ordered by stream.
+KVARN_API kvarn_status kvarn_cuda_attention_run(const kvarn_attention* call, void* workspace,
+                                                void* stream);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif

@@ -72,9 +72,13 @@ ggml_guid_t Guid() {
   return &guid;
 }
 
+// The registry's functions are called for all its backends.
+bool IsCpu(ggml_backend_t backend) { return !DeviceOf(backend->device)->OnGpu(); }
+
 }  // namespace
 
 void SetThreads(ggml_backend_t backend, int n_threads) {
+  if (!IsCpu(backend)) return;
   Backend* self = BackendOf(backend);
   self->n_threads = std::max(1, n_threads);
   const auto set =
@@ -83,6 +87,7 @@ void SetThreads(ggml_backend_t backend, int n_threads) {
 }
 
 void SetThreadpool(ggml_backend_t backend, struct ggml_threadpool* threadpool) {
+  if (!IsCpu(backend)) return;
   ggml_backend_t inner = BackendOf(backend)->inner;
   const auto set = InnerFunction<void (*)(ggml_backend_t, struct ggml_threadpool*)>(
       inner, "ggml_backend_cpu_set_threadpool");
@@ -90,13 +95,14 @@ void SetThreadpool(ggml_backend_t backend, struct ggml_threadpool* threadpool) {
 }
 
 void SetAbortCallback(ggml_backend_t backend, ggml_abort_callback callback, void* data) {
+  if (!IsCpu(backend)) return;
   ggml_backend_t inner = BackendOf(backend)->inner;
   const auto set =
       InnerFunction<ggml_backend_set_abort_callback_t>(inner, "ggml_backend_set_abort_callback");
   if (set != nullptr) set(inner, callback, data);
 }
 
-ggml_backend_t NewBackend(Device* device, const char* params) {
+ggml_backend_t NewCpuBackend(Device* device, const char* params) {
   ggml_backend_t inner = device->inner->iface.init_backend(device->inner, params);
   if (inner == nullptr) return nullptr;
   auto backend = std::make_unique<Backend>(device, inner);

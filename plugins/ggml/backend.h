@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A backend (ggml's word for an execution stream) of the plug-in: the CPU backend behind a rewrite
-// of the nodes on KV caches. The functions below are handed out by name through the registry.
+// A backend (ggml's word for an execution stream) of a CPU device: the CPU backend behind a rewrite
+// of the nodes on KV caches. The functions below are handed out by name through the registry, for
+// the backends of all devices; those of GPUs have no threads to set.
 #ifndef KVARN_PLUGINS_GGML_BACKEND_H_
 #define KVARN_PLUGINS_GGML_BACKEND_H_
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "buffer.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -20,7 +18,10 @@ struct KvBuffer {
   size_t size = 0;
   std::vector<std::unique_ptr<KvTensor>> tensors;
 
-  ~KvBuffer() { UnmapPages(base, size); }
+  ~KvBuffer() {
+    tensors.clear();
+    device->memory->Unmap(base, size);
+  }
 };
 
 KvBuffer* BufferOf(ggml_backend_buffer_t buffer) { return static_cast<KvBuffer*>(buffer->context); }
@@ -59,8 +60,8 @@ ggml_status InitTensor(ggml_backend_buffer_t buffer, ggml_tensor* tensor) {
   if (query == nullptr || query->storage == Storage::kPlain) return GGML_STATUS_SUCCESS;
   return Guard(GGML_STATUS_ALLOC_FAILED, [&] {
     kv_buffer->tensors.push_back(std::make_unique<KvTensor>(
-        kv_buffer->device->format, identity, tensor, static_cast<uint8_t*>(tensor->data),
-        query->size, query->head_dim));
+        kv_buffer->device->format, identity, tensor, kv_buffer->device->memory,
+        static_cast<uint8_t*>(tensor->data), query->size, query->head_dim));
     tensor->extra = kv_buffer->tensors.back().get();
     return GGML_STATUS_SUCCESS;
   });
@@ -71,11 +72,12 @@ void Report(const KvTensor* kv, const char* action, kvarn_status status) {
   LogError("%s: %s failed: %s", kv->name().c_str(), action, kvarn_status_text(status));
 }
 
-void SetTensor(ggml_backend_buffer_t, ggml_tensor* tensor, const void* data, size_t offset,
+void SetTensor(ggml_backend_buffer_t buffer, ggml_tensor* tensor, const void* data, size_t offset,
                size_t size) {
   KvTensor* kv = FindKv(tensor);
   if (kv == nullptr) {
-    std::memcpy(static_cast<uint8_t*>(tensor->data) + offset, data, size);
+    KvMemory* memory = BufferOf(buffer)->device->memory;
+    memory->Store(static_cast<uint8_t*>(tensor->data) + offset, data, size);
     return;
   }
   Report(kv, "writing", Guard(KVARN_ERROR_MEMORY, [&] {
@@ -83,11 +85,12 @@ void SetTensor(ggml_backend_buffer_t, ggml_tensor* tensor, const void* data, siz
          }));
 }
 
-void GetTensor(ggml_backend_buffer_t, const ggml_tensor* tensor, void* data, size_t offset,
+void GetTensor(ggml_backend_buffer_t buffer, const ggml_tensor* tensor, void* data, size_t offset,
                size_t size) {
   const KvTensor* kv = FindKv(tensor);
   if (kv == nullptr) {
-    std::memcpy(data, static_cast<const uint8_t*>(tensor->data) + offset, size);
+    KvMemory* memory = BufferOf(buffer)->device->memory;
+    memory->Load(data, static_cast<const uint8_t*>(tensor->data) + offset, size);
     return;
   }
   Report(kv, "reading", Guard(KVARN_ERROR_MEMORY, [&] {
@@ -95,11 +98,15 @@ void GetTensor(ggml_backend_buffer_t, const ggml_tensor* tensor, void* data, siz
          }));
 }
 
-void MemsetTensor(ggml_backend_buffer_t, ggml_tensor* tensor, uint8_t value, size_t offset,
+void MemsetTensor(ggml_backend_buffer_t buffer, ggml_tensor* tensor, uint8_t value, size_t offset,
                   size_t size) {
   KvTensor* kv = FindKv(tensor);
   if (kv == nullptr) {
-    std::memset(static_cast<uint8_t*>(tensor->data) + offset, value, size);
+    Guard(false, [&] {
+      const std::vector<uint8_t> bytes(size, value);
+      SetTensor(buffer, tensor, bytes.data(), offset, size);
+      return true;
+    });
     return;
   }
   const size_t begin = tensor->view_offs + offset;
@@ -115,28 +122,42 @@ void MemsetTensor(ggml_backend_buffer_t, ggml_tensor* tensor, uint8_t value, siz
          }));
 }
 
-bool CopyTensor(ggml_backend_buffer_t, const ggml_tensor* source, ggml_tensor* target) {
+bool CopyTensor(ggml_backend_buffer_t buffer, const ggml_tensor* source, ggml_tensor* target) {
   const size_t size = Host().ggml_nbytes(source);
   const KvTensor* from = FindKv(source);
   KvTensor* to = FindKv(target);
   if (from != nullptr && to != nullptr) {
     return KvTensor::CopyStreams(*from, source->view_offs, to, target->view_offs, size);
   }
-  if (!IsKvBuffer(Root(source)->buffer)) return false;  // ggml goes through SetTensor
-  if (to != nullptr) {
-    SetTensor(nullptr, target, source->data, 0, size);
-  } else {
-    GetTensor(nullptr, source, target->data, 0, size);
+  ggml_backend_buffer_t source_buffer = Root(source)->buffer;
+  KvMemory* memory = BufferOf(buffer)->device->memory;
+  if (!IsKvBuffer(source_buffer) || BufferOf(source_buffer)->device->memory != memory) {
+    return false;  // ggml goes through SetTensor
   }
-  return true;
+  if (from == nullptr && to == nullptr) {
+    memory->Copy(static_cast<uint8_t*>(target->data), static_cast<const uint8_t*>(source->data),
+                 size);
+    return true;
+  }
+  return Guard(false, [&] {
+    std::vector<uint8_t> bytes(size);
+    GetTensor(source_buffer, source, bytes.data(), 0, size);
+    SetTensor(buffer, target, bytes.data(), 0, size);
+    return true;
+  });
 }
 
 void Clear(ggml_backend_buffer_t buffer, uint8_t value) {
   KvBuffer* kv_buffer = BufferOf(buffer);
-  // Fresh zero pages instead of a memset: cleared memory is not resident.
-  const bool zero = madvise(kv_buffer->base, kv_buffer->size, MADV_DONTNEED) == 0;
-  if (!zero || (value != 0 && kv_buffer->tensors.empty())) {
-    std::memset(kv_buffer->base, zero ? value : 0, kv_buffer->size);
+  KvMemory* memory = kv_buffer->device->memory;
+  if (value == 0 || !kv_buffer->tensors.empty()) {
+    memory->Zero(kv_buffer->base, kv_buffer->size);
+  } else {
+    Guard(false, [&] {
+      const std::vector<uint8_t> bytes(kv_buffer->size, value);
+      memory->Store(kv_buffer->base, bytes.data(), bytes.size());
+      return true;
+    });
   }
   for (const auto& tensor : kv_buffer->tensors) tensor->Clear(true);
 }
@@ -163,7 +184,7 @@ ggml_backend_buffer_t NewKvBuffer(Device* device, size_t size) {
   return Guard(static_cast<ggml_backend_buffer_t>(nullptr), [&]() -> ggml_backend_buffer_t {
     auto kv_buffer = std::make_unique<KvBuffer>();
     kv_buffer->device = device;
-    kv_buffer->base = MapZeroPages(size);
+    kv_buffer->base = device->memory->Map(size);
     kv_buffer->size = size;
     if (kv_buffer->base == nullptr) return nullptr;
     return Host().ggml_backend_buffer_init(&device->kv_type, kInterface, kv_buffer.release(), size);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two buffer types of a device. The default type is CPU memory under another name; KV caches
-// are asked for through it too, and told apart by size (alloc_queries.h).
+// The two buffer types of a device. The default type is the inner device's memory; KV caches are
+// asked for through it too, and told apart by size (alloc_queries.h).
 #include <algorithm>
 
 #include "alloc_queries.h"
@@ -56,10 +56,11 @@ bool LogAllocation(const Device& device, const std::vector<AllocQuery>& queries,
     cells = std::max(cells, static_cast<size_t>(query.n_rows * query.n_streams));
   }
   LogInfo(
-      "%s (%s, ISA %s) on %s: KV cache of %zu tokens, %.2f MiB = %.1f %% of fp16, %.0f bytes a "
+      "%s (%s, %s%s) on %s: KV cache of %zu tokens, %.2f MiB = %.1f %% of fp16, %.0f bytes a "
       "token; %zu of %zu tensors quantised%s",
-      device.preset.c_str(), ModeName(device.format.mode), kvarn_isa_name(),
-      device.inner->iface.get_name(device.inner), cells, static_cast<double>(size) / 1048576.0,
+      device.preset.c_str(), ModeName(device.format.mode), device.OnGpu() ? "CUDA" : "ISA ",
+      device.OnGpu() ? "" : kvarn_isa_name(), device.inner->iface.get_name(device.inner), cells,
+      static_cast<double>(size) / 1048576.0,
       100.0 * static_cast<double>(size) / static_cast<double>(declared),
       static_cast<double>(size) / static_cast<double>(cells), planes, caches,
       planes == caches ? "" : ", the others are too small to gain and stay fp16");
@@ -100,7 +101,8 @@ size_t KvGetAllocSize(ggml_backend_buffer_type_t type, const ggml_tensor* tensor
 
 ggml_backend_buffer_t AllocPlain(Device* device, size_t size) {
   ggml_backend_buffer_t buffer = device->inner_type->iface.alloc_buffer(device->inner_type, size);
-  if (buffer != nullptr) buffer->buft = &device->default_type;
+  // CUDA's own code compares the type of its buffers; they stay what they are.
+  if (buffer != nullptr && !device->OnGpu()) buffer->buft = &device->default_type;
   return buffer;
 }
 
@@ -152,7 +154,7 @@ bool IsHost(ggml_backend_buffer_type_t) { return true; }
 }  // namespace
 
 void InitBufferTypes(Device* device) {
-  device->default_type_name = device->name + "_host";
+  device->default_type_name = device->name + (device->OnGpu() ? "_gpu" : "_host");
   device->default_type.iface = {
       /* .get_name       = */ DefaultName,
       /* .alloc_buffer   = */
@@ -161,7 +163,7 @@ void InitBufferTypes(Device* device) {
       /* .get_max_size   = */ GetMaxSize,
       /* .get_alloc_size = */
       NoThrow<DefaultGetAllocSize, size_t, ggml_backend_buffer_type_t, const ggml_tensor*>,
-      /* .is_host        = */ IsHost,
+      /* .is_host        = */ device->OnGpu() ? nullptr : IsHost,
   };
   device->default_type.device = &device->ggml;
   device->default_type.context = device;

@@ -9,8 +9,9 @@
 namespace kvarn::ggml_plugin {
 namespace {
 
-// One id for all devices of the plug-in: without --device llama.cpp takes one device per id, hence
-// the first of ours only.
+// One id for all CPU devices of the plug-in: without --device llama.cpp takes one device per id,
+// hence the first of ours only. Those of a GPU have the id of the host's own device for it, which
+// comes first.
 constexpr char kDeviceId[] = "kvarn-cpu";
 
 const char* GetName(ggml_backend_dev_t dev) { return DeviceOf(dev)->name.c_str(); }
@@ -30,6 +31,7 @@ void GetProps(ggml_backend_dev_t dev, ggml_backend_dev_props* props) {
   props->name = device->name.c_str();
   props->description = device->description.c_str();
   props->type = device->type;
+  if (device->OnGpu()) return;
   props->device_id = kDeviceId;
   props->caps.async = false;
   props->caps.events = false;
@@ -37,7 +39,7 @@ void GetProps(ggml_backend_dev_t dev, ggml_backend_dev_props* props) {
 
 ggml_backend_t InitBackend(ggml_backend_dev_t dev, const char* params) {
   try {
-    return NewBackend(DeviceOf(dev), params);
+    return DeviceOf(dev)->engine.new_backend(DeviceOf(dev), params);
   } catch (...) {
     return nullptr;
   }
@@ -51,6 +53,21 @@ ggml_backend_buffer_t BufferFromHostPtr(ggml_backend_dev_t dev, void* ptr, size_
                                         size_t max_tensor_size) {
   ggml_backend_dev_t inner = DeviceOf(dev)->inner;
   return inner->iface.buffer_from_host_ptr(inner, ptr, size, max_tensor_size);
+}
+
+ggml_backend_buffer_type_t GetHostBufferType(ggml_backend_dev_t dev) {
+  ggml_backend_dev_t inner = DeviceOf(dev)->inner;
+  return inner->iface.get_host_buffer_type(inner);
+}
+
+bool OffloadOp(ggml_backend_dev_t dev, const ggml_tensor* op) {
+  ggml_backend_dev_t inner = DeviceOf(dev)->inner;
+  return inner->iface.offload_op(inner, op);
+}
+
+ggml_backend_event_t EventNew(ggml_backend_dev_t dev) {
+  ggml_backend_dev_t inner = DeviceOf(dev)->inner;
+  return inner->iface.event_new(inner);  // ggml frees it through the device it names, the inner one
 }
 
 // True if the host's loader tries to put a weight into our default type: it then sits in a dummy
@@ -83,11 +100,11 @@ bool SupportsOp(ggml_backend_dev_t dev, const ggml_tensor* op) {
       return true;  // the scheduler aborts on a "no" to an op on a pre-allocated tensor
     }
     if (IsWeightTrial(op)) {
-      // Declined, so that the loader goes on to the CPU device's own types: weights lie where the
-      // stock CPU device has them, repacked or mapped, once even if tied. Their nodes still come
-      // to us, since we take any buffer that the CPU takes.
+      // On the CPU declined, so that the loader goes on to the CPU device's own types: weights lie
+      // where the stock CPU device has them, repacked or mapped, once even if tied. Their nodes
+      // still come to us, since we take any buffer that the CPU takes.
       device->hints.Observe(op);
-      return false;
+      if (!device->OnGpu()) return false;
     }
   } catch (...) {
     return false;
@@ -104,16 +121,18 @@ bool SupportsBufferType(ggml_backend_dev_t dev, ggml_backend_buffer_type_t type)
 }  // namespace
 
 Device::Device(const std::string& name_in, const std::string& preset_in, const KvFormat& format_in,
-               enum ggml_backend_dev_type type_in, ggml_backend_dev_t inner_in,
-               ggml_backend_reg_t reg)
+               enum ggml_backend_dev_type type_in, const Engine& engine_in, ggml_backend_reg_t reg)
     : name(name_in),
       preset(preset_in),
-      description(std::string(inner_in->iface.get_description(inner_in)) + ", KV cache " +
-                  preset_in),
+      description(std::string(engine_in.inner->iface.get_description(engine_in.inner)) +
+                  ", KV cache " + preset_in),
       format(format_in),
       type(type_in),
-      inner(inner_in),
-      inner_type(inner_in->iface.get_buffer_type(inner_in)) {
+      engine(engine_in),
+      inner(engine_in.inner),
+      memory(engine_in.memory),
+      inner_type(inner->iface.get_buffer_type(inner)) {
+  const bool gpu = OnGpu();
   ggml.iface = {
       /* .get_name             = */ GetName,
       /* .get_description      = */ GetDescription,
@@ -122,13 +141,15 @@ Device::Device(const std::string& name_in, const std::string& preset_in, const K
       /* .get_props            = */ GetProps,
       /* .init_backend         = */ InitBackend,
       /* .get_buffer_type      = */ GetBufferType,
-      /* .get_host_buffer_type = */ nullptr,
+      /* .get_host_buffer_type = */
+      gpu && inner->iface.get_host_buffer_type != nullptr ? GetHostBufferType : nullptr,
       /* .buffer_from_host_ptr = */
       inner->iface.buffer_from_host_ptr != nullptr ? BufferFromHostPtr : nullptr,
       /* .supports_op          = */ SupportsOp,
       /* .supports_buft        = */ SupportsBufferType,
-      /* .offload_op           = */ nullptr,
-      /* .event_new            = */ nullptr,
+      /* .offload_op           = */
+      gpu && inner->iface.offload_op != nullptr ? OffloadOp : nullptr,
+      /* .event_new            = */ gpu && inner->iface.event_new != nullptr ? EventNew : nullptr,
       /* .event_free           = */ nullptr,
       /* .event_synchronize    = */ nullptr,
   };

@@ -13,20 +13,6 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-bool TouchesPlanes(const ggml_tensor* node) {
-  if (FindKv(node) != nullptr) return true;
-  for (const ggml_tensor* source : node->src) {
-    if (source != nullptr && FindKv(source) != nullptr) return true;
-  }
-  return false;
-}
-
-// A V cache written element by element: llama.cpp stores V transposed without flash attention.
-bool WritesTransposed(const ggml_tensor* node) {
-  const KvTensor* kv = FindKv(node);
-  return node->op == GGML_OP_SET_ROWS && kv != nullptr && node->ne[0] == 1 && kv->n_embd() != 1;
-}
-
 void RunNothing(ggml_tensor*, int, int, void*) {}
 
 }  // namespace
@@ -142,39 +128,6 @@ void GraphRewrite::PlanCopies() {
   }
 }
 
-// Looks once at where the caches lie: layers that are not offloaded, or -nkvo, pass us by silently.
-bool GraphRewrite::CheckPlacement(const GraphNodes& graph) {
-  bool ours = false;
-  const char* example = nullptr;  // of a cache elsewhere
-  for (int i = 0; i < graph.n; ++i) {
-    const ggml_tensor* node = graph[i];
-    KvIdentity identity;
-    if (node->op != GGML_OP_SET_ROWS || !IdentifyKv(Root(node), &identity) ||
-        identity.role != KVARN_KEY || Root(node)->buffer == nullptr) {
-      continue;
-    }
-    if (IsKvBuffer(Root(node)->buffer)) {
-      ours = true;
-    } else if (IsDefaultType(Root(node)->buffer->buft)) {
-      LogError("%s lies in a buffer that was not recognised as a KV cache; please report this",
-               Root(node)->name);
-      return false;
-    } else {
-      example = Root(node)->name;
-    }
-  }
-  if (!ours && example == nullptr) return true;
-  placement_checked_ = true;
-  if (example != nullptr) {
-    // No number: layers that run elsewhere altogether are in graphs that we never see.
-    LogWarn(
-        "KV caches such as %s are not kept by %s but in plain host memory, unquantised: do not use "
-        "-nkvo (--no-kv-offload), and offload all layers (-ngl 99) with -fa on",
-        example, device_->name.c_str());
-  }
-  return true;
-}
-
 bool GraphRewrite::Plan(ggml_cgraph* cgraph, int n_threads) {
   changes_.clear();
   set_rows_.clear();
@@ -182,17 +135,10 @@ bool GraphRewrite::Plan(ggml_cgraph* cgraph, int n_threads) {
   generic_.clear();
   own_workspace_.clear();
   const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
-  if (!placement_checked_ && !CheckPlacement(graph)) return false;
+  if (!checks_.CheckPlacement(graph)) return false;
   for (int i = 0; i < graph.n; ++i) {
     if (IsViewOp(graph[i]) || !TouchesPlanes(graph[i])) continue;
-    if (WritesTransposed(graph[i])) {
-      if (!told_flash_attention_) {
-        LogError("device %s needs flash attention: run with -fa on (or auto)",
-                 device_->name.c_str());
-      }
-      told_flash_attention_ = true;
-      return false;
-    }
+    if (!checks_.CheckWrite(graph[i])) return false;
     if (!PlanNode(graph, i, n_threads)) return false;
   }
   PlanCopies();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "graph_checks.h"
 #include "node_attention.h"
 #include "node_generic.h"
 #include "node_set_rows.h"
@@ -16,7 +17,7 @@ namespace kvarn::ggml_plugin {
 
 class GraphRewrite {
  public:
-  explicit GraphRewrite(Device* device) : device_(device), generic_runner_(device) {}
+  explicit GraphRewrite(Device* device) : checks_(device), generic_runner_(device) {}
 
   // Decide what becomes of each node; false (after a message) if the graph cannot be run. Allocates
   // only until the largest graph has been seen.
@@ -41,10 +42,9 @@ class GraphRewrite {
   bool PlanNode(const GraphNodes& graph, int index, int n_threads);
   bool PlanWorkspaces();
   void PlanCopies();
-  bool CheckPlacement(const GraphNodes& graph);
   void Add(ggml_tensor* node, Kind kind, size_t index);
 
-  Device* device_;
+  GraphChecks checks_;
   GenericRunner generic_runner_;
   JobError error_;
   std::vector<Change> changes_;
@@ -59,9 +59,6 @@ class GraphRewrite {
   };
   std::unique_ptr<uint8_t, FreeDeleter> workspace_;
   size_t workspace_bytes_ = 0;
-
-  bool placement_checked_ = false;
-  bool told_flash_attention_ = false;
 };
 
 }  // namespace kvarn::ggml_plugin

@@ -12,6 +12,9 @@
 #include "ggml-backend.h"
 #include "ggml.h"
 
+// Of ggml-impl.h, which defines macros with everyday names: only what needs the struct includes it.
+extern "C" struct ggml_cgraph ggml_graph_view(struct ggml_cgraph* graph, int first, int end);
+
 namespace kvarn::ggml_plugin {
 
 // Functions the plug-in calls. Everything else goes through the interface structs.
@@ -24,11 +27,13 @@ namespace kvarn::ggml_plugin {
   X(ggml_graph_add_node)        \
   X(ggml_graph_nodes)           \
   X(ggml_graph_n_nodes)         \
+  X(ggml_graph_view)            \
   X(ggml_fp16_to_fp32_row)      \
   X(ggml_type_name)             \
   X(ggml_op_name)               \
   X(ggml_backend_buffer_init)   \
-  X(ggml_backend_dev_by_type)
+  X(ggml_backend_dev_by_type)   \
+  X(ggml_backend_dev_by_name)
 
 struct HostFunctions {
 #define KVARN_DECLARE(name) decltype(&::name) name = nullptr;

@@ -45,7 +45,7 @@ kvarn_plane_config PlaneConfig(const KvFormat& format, kvarn_role role, int32_t 
   kvarn_plane_config config = {};
   config.format.role = role;
   config.format.mode = format.mode;
-  config.format.order = KVARN_ORDER_CPU;
+  config.format.order = format.order;
   config.format.bits = role == KVARN_KEY ? format.preset.key_bits : format.preset.value_bits;
   config.format.group = format.preset.group;
   config.format.head_dim = head_dim;

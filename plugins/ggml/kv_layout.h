@@ -21,6 +21,7 @@ namespace kvarn::ggml_plugin {
 struct KvFormat {
   kvarn_preset preset = {};
   kvarn_mode mode = KVARN_BALANCED;
+  kvarn_order order = KVARN_ORDER_CPU;
   int32_t tail_rows = 0;
   int32_t sink_tiles = 0;
   Sliding sliding = Sliding::kAuto;

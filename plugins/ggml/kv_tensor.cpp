@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kv_tensor.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -10,16 +8,6 @@
 #include "log.h"
 
 namespace kvarn::ggml_plugin {
-
-uint8_t* MapZeroPages(size_t bytes) {
-  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return pages == MAP_FAILED ? nullptr : static_cast<uint8_t*>(pages);
-}
-
-void UnmapPages(uint8_t* pages, size_t bytes) {
-  if (pages != nullptr) munmap(pages, bytes);
-}
 
 // Rows [row, row + n) of stream `stream`, columns [column, column + width) of head `head`, and
 // where they lie in the caller's bytes.
@@ -29,9 +17,43 @@ struct KvTensor::Span {
   size_t bytes_at;  // offset of (row, column) from the start of the caller's bytes
 };
 
+// Memory that is not the host's is copied here and, if it was written, back.
+class KvTensor::HostPlanes {
+ public:
+  HostPlanes(const KvTensor& tensor, bool writes) : tensor_(tensor), writes_(writes) {}
+  ~HostPlanes() { Release(); }
+  HostPlanes(const HostPlanes&) = delete;
+  HostPlanes& operator=(const HostPlanes&) = delete;
+
+  uint8_t* Of(int64_t stream, int64_t head) {
+    if (tensor_.memory_type_->IsHost()) return tensor_.PlaneMemory(stream, head);
+    if (stream != stream_) {
+      Release();
+      copy_.resize(tensor_.stream_stride());
+      tensor_.memory_type_->Load(copy_.data(), tensor_.PlaneMemory(stream, 0), copy_.size());
+      stream_ = stream;
+    }
+    return copy_.data() + static_cast<size_t>(head) * tensor_.head_stride();
+  }
+
+ private:
+  void Release() {
+    if (stream_ >= 0 && writes_) {
+      tensor_.memory_type_->Store(tensor_.PlaneMemory(stream_, 0), copy_.data(), copy_.size());
+    }
+    stream_ = -1;
+  }
+
+  const KvTensor& tensor_;
+  const bool writes_;
+  int64_t stream_ = -1;
+  std::vector<uint8_t> copy_;
+};
+
 KvTensor::KvTensor(const KvFormat& format, const KvIdentity& identity, const ggml_tensor* tensor,
-                   uint8_t* arena, size_t arena_bytes, int32_t head_dim_guess)
-    : format_(format),
+                   KvMemory* memory, uint8_t* arena, size_t arena_bytes, int32_t head_dim_guess)
+    : memory_type_(memory),
+      format_(format),
       name_(tensor->name),
       role_(identity.role),
       n_embd_(tensor->ne[0]),
@@ -47,7 +69,7 @@ KvTensor::~KvTensor() {
 }
 
 void KvTensor::ReleaseOwnMemory() {
-  UnmapPages(own_, own_bytes_);
+  memory_type_->Unmap(own_, own_bytes_);
   own_ = nullptr;
   own_bytes_ = 0;
 }
@@ -58,7 +80,7 @@ bool KvTensor::PlacePlanes(size_t bytes) {
     memory_ = arena_;
     return true;
   }
-  own_ = MapZeroPages(bytes);
+  own_ = memory_type_->Map(bytes);
   own_bytes_ = bytes;
   memory_ = own_;
   return own_ != nullptr;
@@ -139,12 +161,13 @@ kvarn_status KvTensor::Read(size_t offset, size_t size, void* out) const {
     return KVARN_OK;
   }
   if (plane_ == nullptr) {
-    std::memcpy(out, memory_ + offset, size);
+    memory_type_->Load(out, memory_ + offset, size);
     return KVARN_OK;
   }
+  HostPlanes planes(*this, false);
   std::vector<uint16_t> row(static_cast<size_t>(head_dim_));
   return ForEachSpan(offset, size, [&](const Span& span) {
-    const uint8_t* memory = PlaneMemory(span.stream, span.head);
+    const uint8_t* memory = planes.Of(span.stream, span.head);
     if (span.width == head_dim_) {
       return kvarn_plane_read(plane_, memory, span.row, span.n,
                               reinterpret_cast<uint16_t*>(bytes + span.bytes_at), row_bytes());
@@ -163,14 +186,16 @@ kvarn_status KvTensor::Write(size_t offset, size_t size, const void* data) {
   written_ = true;
   const auto* bytes = static_cast<const uint8_t*>(data);
   if (plane_ == nullptr) {
-    std::memcpy(memory_ + offset, data, size);
+    memory_type_->Store(memory_ + offset, data, size);
     return KVARN_OK;
   }
+  touched_ = true;
+  HostPlanes planes(*this, true);
   const auto dim = static_cast<size_t>(head_dim_);
   std::vector<uint16_t> before(dim * static_cast<size_t>(format_.preset.group));
   std::vector<float> row(dim);
   return ForEachSpan(offset, size, [&](const Span& span) {
-    uint8_t* memory = PlaneMemory(span.stream, span.head);
+    uint8_t* memory = planes.Of(span.stream, span.head);
     kvarn_status status =
         kvarn_plane_read(plane_, memory, span.row, span.n, before.data(), dim * sizeof(uint16_t));
     const size_t width = static_cast<size_t>(span.width) * sizeof(uint16_t);
@@ -191,7 +216,8 @@ bool KvTensor::CopyStreams(const KvTensor& source, size_t source_offset, KvTenso
   const size_t bytes = source.stream_bytes();
   if (source_offset % bytes != 0 || target_offset % bytes != 0 || size % bytes != 0) return false;
   if (source.role_ != target->role_ || source.n_embd_ != target->n_embd_ ||
-      source.n_rows_ != target->n_rows_ || source.plane_ == nullptr) {
+      source.n_rows_ != target->n_rows_ || source.plane_ == nullptr ||
+      source.memory_type_ != target->memory_type_) {
     return false;
   }
   target->SetHeadDim(source.head_dim_);
@@ -199,32 +225,80 @@ bool KvTensor::CopyStreams(const KvTensor& source, size_t source_offset, KvTenso
   const auto from = static_cast<int64_t>(source_offset / bytes);
   const auto to = static_cast<int64_t>(target_offset / bytes);
   const size_t length = size / bytes * source.stream_stride();
-  std::memmove(target->PlaneMemory(to, 0), source.PlaneMemory(from, 0), length);
-  target->written_ = true;
+  source.memory_type_->Copy(target->PlaneMemory(to, 0), source.PlaneMemory(from, 0), length);
+  target->written_ = target->touched_ = true;
   return true;
 }
 
 void KvTensor::Clear(bool arena_is_zero) {
   written_ = false;
   if (memory_ == nullptr) return;
+  touched_ = true;
   if (own_ != nullptr) {
-    madvise(own_, own_bytes_, MADV_DONTNEED);
+    memory_type_->Zero(own_, own_bytes_);
   } else if (!arena_is_zero) {
-    std::memset(arena_, 0, arena_bytes_);
+    memory_type_->Zero(arena_, arena_bytes_);
   }
 }
 
 void KvTensor::ClearStream(int64_t stream) {
   if (plane_ == nullptr) return;
-  std::memset(PlaneMemory(stream, 0), 0, stream_stride());
+  touched_ = true;
+  memory_type_->Zero(PlaneMemory(stream, 0), stream_stride());
+}
+
+kvarn_status KvTensor::Rewrite(int64_t stream) {
+  HostPlanes planes(*this, true);
+  const auto dim = static_cast<size_t>(head_dim_);
+  std::vector<uint16_t> rows(static_cast<size_t>(n_rows_) * dim);
+  std::vector<float> row(dim);
+  for (int32_t head = 0; head < n_heads(); ++head) {
+    uint8_t* memory = planes.Of(stream, head);
+    kvarn_status status =
+        kvarn_plane_read(plane_, memory, 0, n_rows_, rows.data(), dim * sizeof(uint16_t));
+    if (status == KVARN_OK) status = kvarn_plane_reset(plane_, memory);
+    for (int64_t i = 0; i < n_rows_ && status == KVARN_OK; ++i) {
+      Host().ggml_fp16_to_fp32_row(rows.data() + static_cast<size_t>(i) * dim, row.data(),
+                                   head_dim_);
+      status = kvarn_plane_write(plane_, memory, i, row.data(), nullptr, 0, 0);
+    }
+    if (status != KVARN_OK) return status;
+  }
+  return KVARN_OK;
+}
+
+template <typename Visit>
+void KvTensor::ForEachTable(int64_t stream, Visit visit) const {
+  std::vector<uint8_t> copy;
+  for (int32_t head = 0; head < n_heads(); ++head) {
+    const uint8_t* tables = PlaneMemory(stream, head);
+    if (!memory_type_->IsHost()) {
+      copy.resize(kvarn_plane_table_bytes(plane_));
+      memory_type_->Load(copy.data(), tables, copy.size());
+      tables = copy.data();
+    }
+    visit(tables);
+  }
+}
+
+KvTensor::Life KvTensor::LifeOf(int64_t stream) const {
+  Life life;
+  bool first = true;
+  ForEachTable(stream, [&](const uint8_t* tables) {
+    const uint64_t number = kvarn_plane_life(plane_, tables);
+    if (first) life.number = number;
+    life.agree = life.agree && number == life.number;
+    first = false;
+  });
+  return life;
 }
 
 void KvTensor::AddStats(kvarn_plane_stats* total) const {
   if (plane_ == nullptr) return;
   for (int64_t stream = 0; stream < n_streams_; ++stream) {
-    for (int32_t head = 0; head < n_heads(); ++head) {
+    ForEachTable(stream, [&](const uint8_t* tables) {
       kvarn_plane_stats stats = {};
-      if (kvarn_plane_get_stats(plane_, PlaneMemory(stream, head), &stats) != KVARN_OK) continue;
+      if (kvarn_plane_get_stats(plane_, tables, &stats) != KVARN_OK) return;
       total->tiles_open += stats.tiles_open;
       total->tiles_sealed += stats.tiles_sealed;
       total->rows_written += stats.rows_written;
@@ -232,7 +306,7 @@ void KvTensor::AddStats(kvarn_plane_stats* total) const {
       total->reopens += stats.reopens;
       total->counts.rows_zeroed += stats.counts.rows_zeroed;
       total->counts.values_saturated += stats.counts.values_saturated;
-    }
+    });
   }
 }
 

@@ -8,18 +8,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kv_layout.h"
+#include "kv_memory.h"
 #include "kvarn/kvarn.h"
 
 namespace kvarn::ggml_plugin {
 
 class KvTensor {
  public:
-  // `arena` belongs to the buffer and is all zero.
+  // `arena`, in `memory`, belongs to the buffer and is all zero.
   KvTensor(const KvFormat& format, const KvIdentity& identity, const ggml_tensor* tensor,
-           uint8_t* arena, size_t arena_bytes, int32_t head_dim_guess);
+           KvMemory* memory, uint8_t* arena, size_t arena_bytes, int32_t head_dim_guess);
   ~KvTensor();
   KvTensor(const KvTensor&) = delete;
   KvTensor& operator=(const KvTensor&) = delete;
@@ -59,6 +61,24 @@ class KvTensor {
   // A kernel is about to write planes directly.
   void MarkWritten() { written_ = true; }
 
+  // What decides where rows lie was changed through the functions above, and may now differ between
+  // heads, or between K and V. False again after the call.
+  bool TakeTouched() { return std::exchange(touched_, false); }
+  // kvarn_plane_life of the planes of a stream, and whether it is the same for all heads.
+  struct Life {
+    uint64_t number = 0;
+    bool agree = true;
+  };
+  Life LifeOf(int64_t stream) const;
+  // Kept by devices that do not see the tables of their planes: caches with equal numbers had the
+  // same rows written in the same order.
+  uint64_t history() const { return history_; }
+  void SetHistory(uint64_t history) { history_ = history; }
+
+  // Forget all rows and write those of `stream` again, in ascending order, so that all planes of
+  // this tensor and of any other with the same rows have the same life.
+  kvarn_status Rewrite(int64_t stream);
+
   // Copy whole streams between tensors of one geometry; false if that is not what is asked for.
   static bool CopyStreams(const KvTensor& source, size_t source_offset, KvTensor* target,
                           size_t target_offset, size_t size);
@@ -70,13 +90,18 @@ class KvTensor {
   void AddStats(kvarn_plane_stats* total) const;
 
  private:
-  struct Span;  // rows of one tile, columns of one head
+  struct Span;       // rows of one tile, columns of one head
+  class HostPlanes;  // planes of one stream after the other, where the host can reach them
   template <typename Visit>
   kvarn_status ForEachSpan(size_t offset, size_t size, Visit visit) const;
   size_t planes_bytes() const { return stream_stride() * static_cast<size_t>(n_streams_); }
   bool PlacePlanes(size_t bytes);
   void ReleaseOwnMemory();
+  // Calls visit(tables of a plane, in the host's memory) for all heads of a stream.
+  template <typename Visit>
+  void ForEachTable(int64_t stream, Visit visit) const;
 
+  KvMemory* const memory_type_;
   const KvFormat format_;
   const std::string name_;
   const kvarn_role role_;
@@ -94,11 +119,9 @@ class KvTensor {
   uint8_t* own_ = nullptr;     // mapped here because the arena was too small
   size_t own_bytes_ = 0;
   bool written_ = false;  // anything was written since the last Clear
+  bool touched_ = false;
+  uint64_t history_ = 0;
 };
-
-// Zeroed pages that take no memory until touched; null if the system refuses.
-uint8_t* MapZeroPages(size_t bytes);
-void UnmapPages(uint8_t* pages, size_t bytes);
 
 }  // namespace kvarn::ggml_plugin
 

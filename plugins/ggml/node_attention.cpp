@@ -109,7 +109,7 @@ void LearnHeadDim(const ggml_tensor* op) {
   if (values != keys) LearnFromView(op->src[2], values);
 }
 
-bool PlanAttention(const ggml_tensor* node, int n_threads, AttentionJob* job) {
+bool FillAttention(const ggml_tensor* node, AttentionJob* job) {
   *job = {};
   kvarn_attention* call = &job->call;
   if (!FillPlanes(node, job) || !FillQuery(node, call) || !FillMask(node, call)) return false;
@@ -121,6 +121,12 @@ bool PlanAttention(const ggml_tensor* node, int n_threads, AttentionJob* job) {
   std::memcpy(&call->max_bias, &node->op_params[1], sizeof(float));
   std::memcpy(&call->softcap, &node->op_params[2], sizeof(float));
   if (const ggml_tensor* sinks = node->src[4]) call->sinks = static_cast<const float*>(sinks->data);
+  return true;
+}
+
+bool PlanAttention(const ggml_tensor* node, int n_threads, AttentionJob* job) {
+  if (!FillAttention(node, job)) return false;
+  const kvarn_attention* call = &job->call;
   job->n_shares = n_threads;
   job->workspace_bytes = kvarn_attention_workspace_bytes(call, n_threads);
   return job->workspace_bytes != 0;

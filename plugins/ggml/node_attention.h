@@ -28,7 +28,10 @@ struct AttentionJob {
 // last one of any other job with the same workspace.
 kvarn_status BeginAttention(AttentionJob* job);
 
-// Fill a job from the node; false if its views or shapes need the generic way.
+// Fill the call of a job from the node; false if its views or shapes need the generic way.
+bool FillAttention(const ggml_tensor* node, AttentionJob* job);
+
+// The same, and cut it into shares for n_threads.
 bool PlanAttention(const ggml_tensor* node, int n_threads, AttentionJob* job);
 
 // Let the call read exact copies; blocks may be empty.

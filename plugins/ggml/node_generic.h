@@ -13,6 +13,9 @@
 
 namespace kvarn::ggml_plugin {
 
+// Runs one node in a graph of its own, whose bookkeeping lies in `memory`.
+ggml_status RunSingleNode(ggml_backend_t backend, ggml_tensor* node, std::vector<uint8_t>* memory);
+
 // Owns the CPU backend that runs single nodes.
 class GenericRunner {
  public:

@@ -8,6 +8,7 @@
 
 #include "backend.h"
 #include "config.h"
+#include "cuda/engines.h"
 #include "device.h"
 
 namespace kvarn::ggml_plugin {
@@ -58,12 +59,21 @@ KvFormat FormatOf(const Config& config, const kvarn_preset& preset) {
   return format;
 }
 
-void AddDevice(const Config& config, const char* name, const std::string& preset_name,
-               ggml_backend_dev_t cpu, enum ggml_backend_dev_type type) {
+void AddDevice(const Config& config, const std::string& name, const std::string& preset_name,
+               const Engine& engine, enum ggml_backend_dev_type type) {
   kvarn_preset preset = {};
   if (kvarn_preset_parse(preset_name.c_str(), &preset) != KVARN_OK) return;
-  registry->devices.push_back(std::make_unique<Device>(name, preset_name, FormatOf(config, preset),
-                                                       type, cpu, &registry->ggml));
+  KvFormat format = FormatOf(config, preset);
+  format.order = engine.gpu >= 0 ? KVARN_ORDER_CUDA : KVARN_ORDER_CPU;
+  registry->devices.push_back(
+      std::make_unique<Device>(name, preset_name, format, type, engine, &registry->ggml));
+}
+
+// The device named "kvarn" and those named after their preset, with `suffix` behind each name.
+void AddDevices(const Config& config, const std::string& suffix, const Engine& engine,
+                enum ggml_backend_dev_type type) {
+  AddDevice(config, "kvarn" + suffix, config.preset, engine, type);
+  for (const char* preset : kPresets) AddDevice(config, preset + suffix, preset, engine, type);
 }
 
 ggml_backend_reg_t Init() {
@@ -85,11 +95,17 @@ ggml_backend_reg_t Init() {
       /* .get_device       = */ GetDevice,
       /* .get_proc_address = */ GetProcAddress,
   };
+  // The first GPU has the plain names, others ":1", ":2"; the CPU then ":cpu".
+  const std::vector<Engine> gpus = FindGpuEngines(config);
+  for (const Engine& gpu : gpus) {
+    const std::string suffix = gpu.gpu == gpus.front().gpu ? "" : ":" + std::to_string(gpu.gpu);
+    AddDevices(config, suffix, gpu, GGML_BACKEND_DEVICE_TYPE_GPU);
+  }
   // llama.cpp adds integrated GPUs by itself only if there is no other GPU. On a host that has one
   // we must not take layers from it unasked, hence that type; --device takes either.
   const auto type = HostHasGpu() ? GGML_BACKEND_DEVICE_TYPE_IGPU : GGML_BACKEND_DEVICE_TYPE_GPU;
-  AddDevice(config, "kvarn", config.preset, cpu, type);
-  for (const char* preset : kPresets) AddDevice(config, preset, preset, cpu, type);
+  const Engine engine = {cpu, -1, HostMemory(), NewCpuBackend};
+  AddDevices(config, gpus.empty() ? "" : ":cpu", engine, type);
   return &registry->ggml;
 }
 

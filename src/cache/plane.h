@@ -81,6 +81,9 @@ struct kvarn_plane {
   kvarn::SlotEntry* Slots(void* memory) const {
     return reinterpret_cast<kvarn::SlotEntry*>(static_cast<uint8_t*>(memory) + slots);
   }
+  const kvarn::SlotEntry* Slots(const void* memory) const {
+    return reinterpret_cast<const kvarn::SlotEntry*>(static_cast<const uint8_t*>(memory) + slots);
+  }
   // fp16 [G][D] of a slot.
   const uint16_t* ExactTile(const void* memory, int slot) const {
     const size_t size = static_cast<size_t>(Group()) * static_cast<size_t>(HeadDim());
@@ -108,6 +111,7 @@ kvarn_status ReadRows(const kvarn_plane& plane, const void* memory, int64_t row,
                       uint16_t* out, size_t out_stride);
 void ResetPlane(const kvarn_plane& plane, void* memory);
 kvarn_plane_stats PlaneStats(const kvarn_plane& plane, const void* memory);
+uint64_t PlaneLife(const kvarn_plane& plane, const void* memory);  // plane_life.cc
 
 }  // namespace kvarn
 #endif  // KVARN_CACHE_PLANE_H_

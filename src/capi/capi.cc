@@ -191,6 +191,14 @@ kvarn_status kvarn_plane_get_stats(const kvarn_plane* plane, const void* memory,
   return KVARN_OK;
 }
 
+size_t kvarn_plane_table_bytes(const kvarn_plane* plane) {
+  return plane == nullptr ? 0 : plane->queries;
+}
+
+uint64_t kvarn_plane_life(const kvarn_plane* plane, const void* memory) {
+  return plane == nullptr || memory == nullptr ? 0 : kvarn::PlaneLife(*plane, memory);
+}
+
 size_t kvarn_attention_workspace_bytes(const kvarn_attention* call, int32_t n_threads) {
   if (call == nullptr || n_threads < 1 || kvarn::CheckAttention(*call) != KVARN_OK) return 0;
   return kvarn::PlanAttention(kvarn::PlaneWork(*call), n_threads).bytes;

@@ -52,20 +52,45 @@ def run(options: argparse.Namespace) -> int:
     except ImportError:
         raise BenchError('the package gguf is missing: pip install "kvarn[bench]"') from None
     kind = gguf.GGMLQuantizationType[options.weights.upper()]
-    random = np.random.default_rng(options.seed)
+    matrices = _Matrices(kind, options.seed)
     writer = gguf.GGUFWriter(options.out, "llama")
     _describe(writer, options)
     for name, shape in _tensors(options):
         if len(shape) == 1:
             writer.add_tensor(name, np.ones(shape, np.float32))
             continue
-        values = random.standard_normal(shape, np.float32) / np.float32(np.sqrt(shape[1]))
-        writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+        writer.add_tensor(name, matrices.make(shape), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file(progress=True)
     writer.close()
     return 0
+
+
+class _Matrices:
+    """Cut out of a few random ones, so that a large model takes seconds: no two begin alike."""
+
+    POOL = 1 << 22  # values
+
+    def __init__(self, kind, seed: int) -> None:
+        self._kind = kind
+        self._random = np.random.default_rng(seed)
+        self._pools = {}  # by width: bytes of [rows][width]
+
+    def make(self, shape: tuple[int, int]) -> np.ndarray:
+        rows, width = shape
+        if width not in self._pools:
+            self._pools[width] = self._new_pool(width)
+        pool = self._pools[width]
+        first = int(self._random.integers(len(pool)))
+        turned = np.concatenate((pool[first:], pool[:first]))
+        return np.resize(turned, (rows, pool.shape[1]))
+
+    def _new_pool(self, width: int) -> np.ndarray:
+        import gguf
+
+        values = self._random.standard_normal((max(1, self.POOL // width), width), np.float32)
+        return gguf.quantize(values / np.float32(np.sqrt(width)), self._kind)
 
 
 def _check(options) -> None:

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/backend.h"
+
+#include <memory>
+
+#include "buffer.h"
+#include "cuda/graph_run.h"
+#include "log.h"
+
+namespace kvarn::ggml_plugin {
+namespace {
+
+struct Backend {
+  Device* device;
+  ggml_backend_t inner;
+  std::unique_ptr<GraphRun> run;
+
+  Backend(Device* device_in, ggml_backend_t inner_in) : device(device_in), inner(inner_in) {}
+  ~Backend() {
+    run.reset();
+    inner->iface.free(inner);
+  }
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+};
+
+Backend* BackendOf(ggml_backend_t backend) { return static_cast<Backend*>(backend->context); }
+
+const char* GetName(ggml_backend_t backend) { return BackendOf(backend)->device->name.c_str(); }
+
+void Free(ggml_backend_t backend) {
+  delete BackendOf(backend);
+  delete backend;
+}
+
+// The inner stream waits for ours at the end of each graph.
+void Synchronize(ggml_backend_t backend) {
+  ggml_backend_t inner = BackendOf(backend)->inner;
+  inner->iface.synchronize(inner);
+}
+
+ggml_backend_buffer_t BufferOf(const ggml_tensor* tensor) { return Root(tensor)->buffer; }
+
+void SetTensorAsync(ggml_backend_t backend, ggml_tensor* tensor, const void* data, size_t offset,
+                    size_t size) {
+  ggml_backend_t inner = BackendOf(backend)->inner;
+  ggml_backend_buffer_t buffer = BufferOf(tensor);
+  if (!IsKvBuffer(buffer)) {
+    return inner->iface.set_tensor_async(inner, tensor, data, offset, size);
+  }
+  inner->iface.synchronize(inner);
+  buffer->iface.set_tensor(buffer, tensor, data, offset, size);
+}
+
+void GetTensorAsync(ggml_backend_t backend, const ggml_tensor* tensor, void* data, size_t offset,
+                    size_t size) {
+  ggml_backend_t inner = BackendOf(backend)->inner;
+  ggml_backend_buffer_t buffer = BufferOf(tensor);
+  if (!IsKvBuffer(buffer)) {
+    return inner->iface.get_tensor_async(inner, tensor, data, offset, size);
+  }
+  inner->iface.synchronize(inner);
+  buffer->iface.get_tensor(buffer, tensor, data, offset, size);
+}
+
+ggml_status GraphCompute(ggml_backend_t backend, ggml_cgraph* graph) {
+  try {
+    return BackendOf(backend)->run->Compute(graph);
+  } catch (...) {
+    LogError("out of memory");
+    return GGML_STATUS_ALLOC_FAILED;
+  }
+}
+
+void EventRecord(ggml_backend_t backend, ggml_backend_event_t event) {
+  ggml_backend_t inner = BackendOf(backend)->inner;
+  inner->iface.event_record(inner, event);
+}
+
+void EventWait(ggml_backend_t backend, ggml_backend_event_t event) {
+  ggml_backend_t inner = BackendOf(backend)->inner;
+  inner->iface.event_wait(inner, event);
+}
+
+void GraphOptimize(ggml_backend_t backend, ggml_cgraph* graph,
+                   ggml_backend_graph_optimize_params* params) {
+  ggml_backend_t inner = BackendOf(backend)->inner;
+  inner->iface.graph_optimize(inner, graph, params);
+}
+
+ggml_guid_t Guid() {
+  static ggml_guid guid = {0x6b, 0x76, 0x61, 0x72, 0x6e, 0x2d, 0x67, 0x67,
+                           0x6d, 0x6c, 0x2d, 0x67, 0x70, 0x75, 0x00, 0x01};
+  return &guid;
+}
+
+}  // namespace
+
+ggml_backend_t NewGpuBackend(Device* device, const char* params) {
+  ggml_backend_t inner = device->inner->iface.init_backend(device->inner, params);
+  if (inner == nullptr) return nullptr;
+  auto backend = std::make_unique<Backend>(device, inner);
+  backend->run = GraphRun::New(device, inner);
+  if (backend->run == nullptr) return nullptr;
+  ggml_backend_i interface = {};
+  interface.get_name = GetName;
+  interface.free = Free;
+  interface.set_tensor_async = SetTensorAsync;
+  interface.get_tensor_async = GetTensorAsync;
+  interface.synchronize = Synchronize;
+  interface.graph_compute = GraphCompute;
+  interface.event_record = EventRecord;
+  interface.event_wait = EventWait;
+  interface.graph_optimize = inner->iface.graph_optimize != nullptr ? GraphOptimize : nullptr;
+  return new ggml_backend{Guid(), interface, &device->ggml, backend.release()};
+}
+
+}  // namespace kvarn::ggml_plugin

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/device_memory.h"
+
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "log.h"
+
+namespace kvarn::ggml_plugin {
+namespace {
+
+class DeviceMemory final : public KvMemory {
+ public:
+  explicit DeviceMemory(int gpu) : gpu_(gpu) {}
+
+  bool IsHost() const override { return false; }
+  uint8_t* Map(size_t bytes) override {
+    cudaSetDevice(gpu_);
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, bytes) != cudaSuccess) {
+      cudaGetLastError();  // not to be taken for the error of a later call
+      LogError("CUDA%d has no %.2f MiB left", gpu_, static_cast<double>(bytes) / 1048576.0);
+      return nullptr;
+    }
+    Zero(static_cast<uint8_t*>(memory), bytes);
+    return static_cast<uint8_t*>(memory);
+  }
+  void Unmap(uint8_t* memory, size_t) override {
+    cudaSetDevice(gpu_);
+    cudaFree(memory);
+  }
+  void Zero(uint8_t* memory, size_t bytes) override {
+    cudaSetDevice(gpu_);
+    Finish(cudaMemsetAsync(memory, 0, bytes, cudaStreamPerThread));
+  }
+  void Copy(uint8_t* to, const uint8_t* from, size_t bytes) override {
+    Transfer(to, from, bytes, cudaMemcpyDeviceToDevice);
+  }
+  void Store(uint8_t* to, const void* from, size_t bytes) override {
+    Transfer(to, from, bytes, cudaMemcpyHostToDevice);
+  }
+  void Load(void* to, const uint8_t* from, size_t bytes) override {
+    Transfer(to, from, bytes, cudaMemcpyDeviceToHost);
+  }
+
+ private:
+  void Transfer(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    cudaSetDevice(gpu_);
+    Finish(cudaMemcpyAsync(to, from, bytes, kind, cudaStreamPerThread));
+  }
+  void Finish(cudaError_t error) {
+    if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamPerThread);
+    if (error != cudaSuccess) LogError("CUDA%d: %s", gpu_, cudaGetErrorString(error));
+  }
+
+  const int gpu_;
+};
+
+}  // namespace
+
+KvMemory* MemoryOfGpu(int gpu) {
+  static std::mutex mutex;
+  // Never destroyed: buffers may outlive what a static destructor would take away.
+  static auto* memories = new std::map<int, std::unique_ptr<DeviceMemory>>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::unique_ptr<DeviceMemory>& memory = (*memories)[gpu];
+  if (memory == nullptr) memory = std::make_unique<DeviceMemory>(gpu);
+  return memory.get();
+}
+
+}  // namespace kvarn::ggml_plugin

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/graph_run.h"
+
+#include <atomic>
+
+#include "counters.h"
+#include "f16_windows.h"
+#include "ggml-impl.h"
+#include "kvarn/kvarn_cuda.h"
+#include "log.h"
+#include "node_generic.h"
+
+namespace kvarn::ggml_plugin {
+namespace {
+
+uint64_t Mix(uint64_t a, uint64_t b) {
+  uint64_t x = a + 0x9E3779B97F4A7C15U * (b + 1);
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
+  return x ^ (x >> 31);
+}
+
+// Of all graphs of the process, so that no two writes of different graphs look the same.
+uint64_t NextGraph() {
+  static std::atomic<uint64_t> number{0};
+  return ++number;
+}
+
+// Our kernels take the rows of a write in this form.
+bool TakesRows(const SetRowsPart& part) {
+  return part.indices->type == GGML_TYPE_I64 && part.indices->nb[0] == sizeof(int64_t);
+}
+bool TakesRows(const SetRowsJob& job) {
+  return TakesRows(job.parts[0]) && (job.n_parts < 2 || TakesRows(job.parts[1]));
+}
+
+kvarn_cuda_plane_write WriteOf(const SetRowsPart& part) {
+  const KvTensor& kv = *part.kv;
+  kvarn_cuda_plane_write write = {};
+  write.plane = kv.plane();
+  write.planes = kv.PlaneMemory(0, 0);
+  write.plane_stride = static_cast<int64_t>(kv.head_stride());
+  write.n_streams = static_cast<int32_t>(kv.n_streams());
+  write.n_kv_heads = kv.n_heads();
+  write.n_rows = static_cast<int32_t>(part.rows->ne[1]);
+  write.rows = static_cast<const int64_t*>(part.indices->data);
+  write.x = static_cast<const float*>(part.rows->data);
+  write.row_stride = static_cast<int64_t>(part.rows->nb[1]);
+  write.head_stride = static_cast<int64_t>(kv.head_dim()) * int64_t{sizeof(float)};
+  // Tokens of several streams lie one stride apart, or are not used.
+  const ggml_tensor* query = part.query;
+  if (query != nullptr &&
+      (query->ne[3] == 1 || query->nb[3] == query->nb[1] * static_cast<size_t>(query->ne[1]))) {
+    write.query = static_cast<const float*>(query->data);
+    write.heads_per_kv = static_cast<int32_t>(query->ne[2]) / kv.n_heads();
+    write.query_row_stride = static_cast<int64_t>(query->nb[1]);
+    write.query_head_stride = static_cast<int64_t>(query->nb[2]);
+  }
+  return write;
+}
+
+bool HasWork(const GraphNodes& graph, int first, int end) {
+  for (int i = first; i < end; ++i) {
+    if (!IsViewOp(graph[i])) return true;
+  }
+  return false;
+}
+
+// Planes of K and V, and of all heads, must keep their tiles in the same places. Writes by our
+// kernels see to that; after others, caches that disagree are written anew. Returns the history.
+kvarn_status Agree(KvTensor* keys, KvTensor* values, uint64_t* history) {
+  *history = 0;
+  for (int64_t stream = 0; stream < keys->n_streams(); ++stream) {
+    KvTensor::Life life = keys->LifeOf(stream);
+    const KvTensor::Life other = values->LifeOf(stream);
+    if (!life.agree || !other.agree || life.number != other.number) {
+      kvarn_status status = keys->Rewrite(stream);
+      if (status == KVARN_OK) status = values->Rewrite(stream);
+      if (status != KVARN_OK) return status;
+      life = keys->LifeOf(stream);
+    }
+    *history = Mix(*history, life.number);
+  }
+  return KVARN_OK;
+}
+
+}  // namespace
+
+GraphRun::GraphRun(Device* device, ggml_backend_t inner)
+    : device_(device),
+      inner_(inner),
+      handoff_(device, inner),
+      checks_(device),
+      plans_(device->memory),
+      write_workspace_(device->memory) {}
+
+std::unique_ptr<GraphRun> GraphRun::New(Device* device, ggml_backend_t inner) {
+  auto run = std::make_unique<GraphRun>(device, inner);
+  if (!run->handoff_.Ok()) {
+    LogError("%s gives no stream", device->name.c_str());
+    return nullptr;
+  }
+  return run;
+}
+
+void GraphRun::PlanNode(const GraphNodes& graph, int index) {
+  const ggml_tensor* node = graph[index];
+  if (node->op == GGML_OP_SET_ROWS) {
+    if (!set_rows_.empty() && set_rows_.back().parts[1].node == node) {
+      steps_.push_back({index, Kind::kDone, 0});  // the K node before it writes these rows
+      return;
+    }
+    SetRowsJob job;
+    if (PlanSetRows(graph, index, &unused_, &job) && TakesRows(job)) {
+      steps_.push_back({index, Kind::kSetRows, set_rows_.size()});
+      set_rows_.push_back(job);
+      return;
+    }
+  } else if (node->op == GGML_OP_FLASH_ATTN_EXT) {
+    LearnHeadDim(node);
+    AttentionJob job;
+    if (FillAttention(node, &job) && kvarn_cuda_attention_workspace_bytes(&job.call) != 0) {
+      steps_.push_back({index, Kind::kAttention, attention_.size()});
+      attention_.push_back(job);
+      return;
+    }
+    if (!told_generic_) {
+      LogWarn(
+          "%s: no kernel of this build serves its attention (head dim, bits or mask): it runs on "
+          "decoded copies, slowly",
+          node->name);
+      told_generic_ = true;
+    }
+  }
+  steps_.push_back({index, Kind::kGeneric, 0});
+}
+
+bool GraphRun::Plan(const GraphNodes& graph) {
+  steps_.clear();
+  set_rows_.clear();
+  attention_.clear();
+  if (!checks_.CheckPlacement(graph)) return false;
+  for (int i = 0; i < graph.n; ++i) {
+    if (IsViewOp(graph[i]) || !TouchesPlanes(graph[i])) continue;
+    if (!checks_.CheckWrite(graph[i])) return false;
+    PlanNode(graph, i);
+  }
+  return true;
+}
+
+kvarn_status GraphRun::AgreeOnLives() {
+  bool synchronised = false;
+  for (const AttentionJob& job : attention_) {
+    auto* keys = const_cast<KvTensor*>(job.keys);
+    auto* values = const_cast<KvTensor*>(job.values);
+    const bool keys_touched = keys->TakeTouched();
+    const bool values_touched = values->TakeTouched();
+    if (!keys_touched && !values_touched) continue;
+    if (!synchronised) handoff_.Synchronize();
+    synchronised = true;
+    uint64_t history = 0;
+    const kvarn_status status = Agree(keys, values, &history);
+    if (status != KVARN_OK) return status;
+    keys->SetHistory(history);
+    keys->TakeTouched();
+    values->TakeTouched();
+  }
+  return KVARN_OK;
+}
+
+ggml_status GraphRun::RunInner(ggml_cgraph* graph, int first, int end) {
+  handoff_.ToInner();
+  ggml_cgraph part = Host().ggml_graph_view(graph, first, end);
+  part.uid = graph->uid;  // the CUDA backend keys its graphs by the first node, then by this
+  return inner_->iface.graph_compute(inner_, &part);
+}
+
+kvarn_status GraphRun::RunSetRows(const SetRowsJob& job) {
+  kvarn_cuda_plane_write writes[2];
+  for (int i = 0; i < job.n_parts; ++i) writes[i] = WriteOf(job.parts[i]);
+  const size_t bytes = kvarn_cuda_planes_write_workspace_bytes(writes, job.n_parts);
+  uint8_t* workspace = write_workspace_.Get(bytes);
+  if (workspace == nullptr && bytes > 0) return KVARN_ERROR_MEMORY;
+  return kvarn_cuda_planes_write(writes, job.n_parts, workspace, handoff_.stream());
+}
+
+// On decoded copies, and waiting for the GPU: context shifts, odd views.
+kvarn_status GraphRun::RunGeneric(ggml_tensor* node) {
+  handoff_.Synchronize();
+  ggml_tensor copy;
+  ggml_tensor sources[GGML_MAX_SRC];
+  F16Windows windows(device_->memory);
+  const kvarn_status status = windows.Open(*node, &copy, sources);
+  if (status != KVARN_OK) return status;
+  if (RunSingleNode(inner_, &copy, &graph_memory_) != GGML_STATUS_SUCCESS) {
+    return KVARN_ERROR_UNSUPPORTED;
+  }
+  inner_->iface.synchronize(inner_);
+  counters.generic_nodes.fetch_add(1, std::memory_order_relaxed);
+  return windows.WriteBack(*node);
+}
+
+kvarn_status GraphRun::RunStep(const GraphNodes& graph, const Step& step) {
+  switch (step.kind) {
+    case Kind::kDone:
+      return KVARN_OK;
+    case Kind::kSetRows:
+      handoff_.ToOurs();
+      return RunSetRows(set_rows_[step.index]);
+    case Kind::kAttention: {
+      const AttentionJob& job = attention_[step.index];
+      handoff_.ToOurs();
+      counters.attention_calls.fetch_add(1, std::memory_order_relaxed);
+      const auto first_stream = static_cast<uint64_t>(job.key_tokens.first_stream);
+      return plans_.Run(job.call, Mix(job.keys->history(), first_stream), handoff_.stream());
+    }
+    case Kind::kGeneric:
+      return RunGeneric(graph[step.node]);
+  }
+  return KVARN_ERROR_UNSUPPORTED;
+}
+
+ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
+  cudaSetDevice(device_->engine.gpu);
+  const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
+  if (!Plan(graph)) return GGML_STATUS_FAILED;
+  if (steps_.empty()) return inner_->iface.graph_compute(inner_, cgraph);
+  plans_.BeginGraph();
+  const uint64_t number = NextGraph();
+  kvarn_status status = AgreeOnLives();
+  int next = 0;
+  for (const Step& step : steps_) {
+    if (status != KVARN_OK) break;
+    if (HasWork(graph, next, step.node)) {
+      const ggml_status inner_status = RunInner(cgraph, next, step.node);
+      if (inner_status != GGML_STATUS_SUCCESS) return inner_status;
+    }
+    status = RunStep(graph, step);
+    if (step.kind == Kind::kSetRows) {
+      for (const SetRowsPart& part : set_rows_[step.index].parts) {
+        if (part.kv == nullptr) continue;
+        const auto rows = reinterpret_cast<uintptr_t>(part.indices->data);
+        part.kv->SetHistory(Mix(Mix(part.kv->history(), number), rows));
+      }
+    }
+    next = step.node + 1;
+  }
+  handoff_.ToInner();
+  if (status != KVARN_OK) {
+    LogError("a KV cache operation failed: %s", kvarn_status_text(status));
+    return GGML_STATUS_FAILED;
+  }
+  return HasWork(graph, next, graph.n) ? RunInner(cgraph, next, graph.n) : GGML_STATUS_SUCCESS;
+}
+
+}  // namespace kvarn::ggml_plugin

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs a graph on a GPU: the host's CUDA backend gets it in pieces, cut at the nodes on planes,
+// which run on our kernels. Nothing waits for the GPU, but for nodes of the generic kind and after
+// the host has changed a cache.
+#ifndef KVARN_PLUGINS_GGML_CUDA_GRAPH_RUN_H_
+#define KVARN_PLUGINS_GGML_CUDA_GRAPH_RUN_H_
+
+#include <memory>
+#include <vector>
+
+#include "cuda/attention_plans.h"
+#include "cuda/handoff.h"
+#include "graph_checks.h"
+#include "node_set_rows.h"
+
+namespace kvarn::ggml_plugin {
+
+class GraphRun {
+ public:
+  // Null if the GPU gives no stream or events.
+  static std::unique_ptr<GraphRun> New(Device* device, ggml_backend_t inner);
+  GraphRun(Device* device, ggml_backend_t inner);
+
+  ggml_status Compute(ggml_cgraph* graph);
+
+ private:
+  enum class Kind { kSetRows, kDone, kAttention, kGeneric };
+  struct Step {
+    int node = 0;
+    Kind kind = Kind::kDone;
+    size_t index = 0;  // into the jobs of this kind
+  };
+
+  bool Plan(const GraphNodes& graph);
+  void PlanNode(const GraphNodes& graph, int index);
+  kvarn_status AgreeOnLives();
+  ggml_status RunInner(ggml_cgraph* graph, int first, int end);
+  kvarn_status RunStep(const GraphNodes& graph, const Step& step);
+  kvarn_status RunSetRows(const SetRowsJob& job);
+  kvarn_status RunGeneric(ggml_tensor* node);
+
+  Device* device_;
+  ggml_backend_t inner_;
+  Handoff handoff_;
+  GraphChecks checks_;
+  AttentionPlans plans_;
+  JobError unused_;  // of jobs whose callbacks are not used here
+  std::vector<Step> steps_;
+  std::vector<SetRowsJob> set_rows_;
+  std::vector<AttentionJob> attention_;
+  std::vector<uint8_t> graph_memory_;
+  DeviceBlock write_workspace_;
+  bool told_generic_ = false;
+};
+
+}  // namespace kvarn::ggml_plugin
+
+#endif  // KVARN_PLUGINS_GGML_CUDA_GRAPH_RUN_H_

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Our stream on a GPU beside that of the host's CUDA backend, in one order: what one of them is
+// given after a switch begins when all that the other was given before has ended.
+//
+// The host's stream is private to its backend. Events of ggml wrap a cudaEvent_t in its CUDA
+// backend, in all versions of the window that host.cpp accepts; so either side can record and await
+// them.
+#ifndef KVARN_PLUGINS_GGML_CUDA_HANDOFF_H_
+#define KVARN_PLUGINS_GGML_CUDA_HANDOFF_H_
+
+#include <cuda_runtime_api.h>
+
+#include "device.h"
+
+namespace kvarn::ggml_plugin {
+
+class Handoff {
+ public:
+  Handoff(const Device* device, ggml_backend_t inner)
+      : inner_(inner),
+        to_ours_(device->inner->iface.event_new(device->inner)),
+        to_inner_(device->inner->iface.event_new(device->inner)) {
+    cudaSetDevice(device->engine.gpu);
+    cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  }
+  ~Handoff() {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    for (ggml_backend_event_t event : {to_ours_, to_inner_}) {
+      if (event != nullptr) event->device->iface.event_free(event->device, event);
+    }
+  }
+  Handoff(const Handoff&) = delete;
+  Handoff& operator=(const Handoff&) = delete;
+
+  bool Ok() const { return stream_ != nullptr && to_ours_ != nullptr && to_inner_ != nullptr; }
+  cudaStream_t stream() const { return stream_; }
+
+  void ToOurs() {
+    if (ours_) return;
+    inner_->iface.event_record(inner_, to_ours_);
+    cudaStreamWaitEvent(stream_, EventOf(to_ours_), 0);
+    ours_ = true;
+  }
+  void ToInner() {
+    if (!ours_) return;
+    cudaEventRecord(EventOf(to_inner_), stream_);
+    inner_->iface.event_wait(inner_, to_inner_);
+    ours_ = false;
+  }
+  // All work has ended; the inner backend is next.
+  void Synchronize() {
+    ToInner();
+    inner_->iface.synchronize(inner_);
+  }
+
+ private:
+  static cudaEvent_t EventOf(ggml_backend_event_t event) {
+    return static_cast<cudaEvent_t>(event->context);
+  }
+
+  ggml_backend_t inner_;
+  ggml_backend_event_t to_ours_, to_inner_;
+  cudaStream_t stream_ = nullptr;
+  bool ours_ = false;
+};
+
+}  // namespace kvarn::ggml_plugin
+
+#endif  // KVARN_PLUGINS_GGML_CUDA_HANDOFF_H_

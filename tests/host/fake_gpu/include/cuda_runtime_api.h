@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the plug-in calls of the CUDA runtime, for a GPU that is played by the host.
+#ifndef KVARN_TESTS_HOST_FAKE_GPU_CUDA_RUNTIME_API_H_
+#define KVARN_TESTS_HOST_FAKE_GPU_CUDA_RUNTIME_API_H_
+
+#include <cstddef>
+
+extern "C" {
+
+typedef struct FakeStream* cudaStream_t;
+typedef struct FakeEvent* cudaEvent_t;
+enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75 };
+enum : unsigned { cudaStreamNonBlocking = 1 };
+#define cudaStreamPerThread (static_cast<cudaStream_t>(nullptr))
+
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaGetLastError();
+const char* cudaGetErrorString(cudaError_t error);
+
+}  // extern "C"
+
+#endif  // KVARN_TESTS_HOST_FAKE_GPU_CUDA_RUNTIME_API_H_
