@@ -129,7 +129,7 @@ class Cache:
         query, out = rows(n, width, heads, dim), rows(n, width, heads, dim)
         call = Decode()
         call.key_format, call.value_format = self.key, self.value
-        call.dtype = 1 if opts.bf16 else 0
+        call.dtype = call.query_dtype = 1 if opts.bf16 else 0
         call.n_sequences, call.n_tokens, call.n_heads, call.n_kv_heads = n, width, heads, kv
         call.key_records, call.value_records = records.data_ptr(), records.data_ptr() + key_bytes
         call.key_head_stride = call.value_head_stride = pair

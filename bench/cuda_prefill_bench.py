@@ -65,7 +65,7 @@ class Call:
         self.call = Prefill()
         call = self.call.attention
         call.key_format, call.value_format = key, value
-        call.dtype = int(opts.bf16)
+        call.dtype = call.query_dtype = int(opts.bf16)
         call.n_sequences, call.n_tokens, call.n_heads, call.n_kv_heads = 1, chunk, heads, kv
         call.key_records, call.value_records = records.data_ptr(), records.data_ptr() + key_bytes
         call.key_head_stride = call.value_head_stride = pair

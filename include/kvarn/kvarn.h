@@ -79,7 +79,8 @@ typedef enum kvarn_order KVARN_ENUM_TYPE {
   KVARN_ORDER_CUDA = 2,      // what the CUDA kernels read: fragments of matrix instructions
 } kvarn_order;
 
-// Element types of rows that hosts hand in or keep. KVARN_FP32 is for the CPU only.
+// Element types of rows that hosts hand in or keep. On CUDA KVARN_FP32 is for queries and outputs
+// only.
 typedef enum kvarn_dtype KVARN_ENUM_TYPE {
   KVARN_FP16 = 0,
   KVARN_BF16 = 1,

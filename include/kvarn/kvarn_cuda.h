@@ -47,36 +47,48 @@ KVARN_API kvarn_status kvarn_cuda_encode(const kvarn_format* format, kvarn_dtype
 //     position x in row ring_base[i][x / group % (ring_rows / group)] + x % group.
 // Hosts whose rows are written in any order say for each tile where it lies (tile_table): then a
 // position is a row of the cache, all positions below lengths[i] are visible to all query tokens,
-// and the mask alone says which of them count.
+// and the mask alone says which of them count. Planes (below) are such a cache, one stream a
+// sequence.
 // Query head h reads KV head h / (n_heads / n_kv_heads). Strides are bytes. Query token t of the T
 // = n_tokens of a sequence sees positions up to lengths[i] - T + t.
 enum { KVARN_CUDA_TILE_RECORD = -1, KVARN_CUDA_TILE_EMPTY = -2 };
 
+// Bits of a mask map, for a tile and KVARN_CUDA_MAP_TOKENS query tokens: some of them see some row
+// of the tile; all of them see all of its rows, with nothing added.
+enum { KVARN_CUDA_MAP_SEEN = 1, KVARN_CUDA_MAP_PLAIN = 2 };
+enum { KVARN_CUDA_MAP_TOKENS = 16 };
+
 typedef struct kvarn_cuda_decode {
   kvarn_format key_format;    // order CUDA, balanced; same group as values
   kvarn_format value_format;  // order CUDA, balanced
-  kvarn_dtype dtype;          // of query, out and exact rows
+  kvarn_dtype dtype;          // of exact rows: KVARN_FP16 or KVARN_BF16
+  // Of query and out: the dtype of the rows, or KVARN_FP32 with a tile_table and rows of
+  // KVARN_FP16. Queries are then rounded to fp16 as they are read; outputs are not clamped.
+  kvarn_dtype query_dtype;
 
   int32_t n_sequences;  // >= 0
   int32_t n_tokens;     // >= 1
   int32_t n_heads;      // multiple of n_kv_heads
   int32_t n_kv_heads;
 
-  // Records of block b, KV head h: key_records + b * key_block_stride + h * key_head_stride; base
-  // and strides multiples of 16 bytes.
+  // Records of block b, KV head h: key_records + b * key_block_stride + h * key_head_stride, and
+  // + i * key_sequence_stride for sequence i, which must be 0 without a tile_table. Base and
+  // strides multiples of 16 bytes.
   const void* key_records;  // device
   const void* value_records;
   int64_t key_block_stride, key_head_stride;
   int64_t value_block_stride, value_head_stride;
+  int64_t key_sequence_stride, value_sequence_stride;
   const int32_t* block_table;  // device [n_sequences][block_table_stride], by tile
   int32_t block_table_stride;
 
-  // Exact row r of KV head h: exact_keys + r * exact_key_row_stride + h * exact_key_head_stride;
-  // multiples of 16 bytes.
+  // Exact row r of KV head h: exact_keys + r * exact_key_row_stride + h * exact_key_head_stride +
+  // i * exact_key_sequence_stride, likewise.
   const void* exact_keys;  // device
   const void* exact_values;
   int64_t exact_key_row_stride, exact_key_head_stride;
   int64_t exact_value_row_stride, exact_value_head_stride;
+  int64_t exact_key_sequence_stride, exact_value_sequence_stride;
   int32_t ring_rows;  // a multiple of the group, and no less than the rows that are not sealed
 
   const int32_t* lengths;      // device [n_sequences] rows, those of the query tokens included
@@ -90,11 +102,12 @@ typedef struct kvarn_cuda_decode {
   // Null, or device [n_sequences][tile_table_stride], by tile: KVARN_CUDA_TILE_RECORD,
   // KVARN_CUDA_TILE_EMPTY (takes no part), or the exact row of its first position. In its place
   // sealed_rows, sink_rows and ring_base are not read, window must be 0 and ALiBi needs a mask;
-  // block_table may be null: block i * tile_table_stride + tile.
+  // block_table may be null: the block is the tile.
   int32_t tile_table_stride;
   const int32_t* tile_table;
 
-  const void* query;  // device [n_sequences][n_tokens][n_heads][Dk], strides multiples of 8
+  // Strides multiples of 8 bytes, of 16 if fp32; the base too.
+  const void* query;  // device [n_sequences][n_tokens][n_heads][Dk]
   int64_t query_sequence_stride, query_token_stride, query_head_stride;
   void* out;  // device [n_sequences][n_tokens][n_heads][Dv]; zeros where nothing is visible
   int64_t out_sequence_stride, out_token_stride, out_head_stride;
@@ -106,7 +119,25 @@ typedef struct kvarn_cuda_decode {
   const float* sinks;    // device [n_heads] logits that join the denominator only, or null
   const uint16_t* mask;  // device, additive fp16 [n_sequences][n_tokens][positions], or null
   int64_t mask_sequence_stride, mask_token_stride;
+  // Null, or device [n_sequences][ceil(n_tokens / 16)][mask_map_stride], by tile: what
+  // kvarn_cuda_mask_map found in this mask. Needs a tile_table and a mask. Tiles that no query
+  // token sees are passed over, and the mask is not read where a tile is plain.
+  const uint8_t* mask_map;
+  int32_t mask_map_stride;  // tiles, at least those of every lengths[i]
 } kvarn_cuda_decode;
+
+// Looks through a mask once, for the calls of all layers that share it.
+//   mask    device, additive fp16 [n_sequences][n_tokens][n_positions]; strides are bytes,
+//           multiples of 2
+//   group   64 or 128, positions of a tile
+//   map     device, out [n_sequences][ceil(n_tokens / 16)][ceil(n_positions / group)] of the bits
+//           KVARN_CUDA_MAP_*. A row is seen unless its addend is -Inf; rows from n_positions on are
+//           not. n_sequences, n_tokens, n_positions >= 0.
+// KVARN_ERROR_ARGUMENT if the call is not legal.
+KVARN_API kvarn_status kvarn_cuda_mask_map(const uint16_t* mask, int64_t mask_sequence_stride,
+                                           int64_t mask_token_stride, int32_t n_sequences,
+                                           int32_t n_tokens, int32_t n_positions, int32_t group,
+                                           uint8_t* map, void* stream);
 
 // Bytes of workspace (device, aligned to 256) for calls of at most this shape on the current
 // device; 0 if the call is not legal. Only shapes, formats and which options are on matter, not
@@ -120,8 +151,8 @@ KVARN_API size_t kvarn_cuda_decode_workspace_bytes(const kvarn_cuda_decode* call
 KVARN_API kvarn_status kvarn_cuda_decode_check(const kvarn_cuda_decode* call);
 
 // Cuts the work by the lengths found on the device. Once for all calls of one step that share
-// shapes, lengths, block_table and sealed_rows, sink_rows and ring_base, or tile_table (all layers
-// of a model).
+// shapes, lengths, block_table and sealed_rows, sink_rows and ring_base, or tile_table and mask_map
+// (all layers of a model).
 KVARN_API kvarn_status kvarn_cuda_decode_plan(const kvarn_cuda_decode* call, void* workspace,
                                               void* stream);
 
@@ -149,13 +180,15 @@ KVARN_API kvarn_status kvarn_cuda_decode_run(const kvarn_cuda_decode* call, void
 // rule (then no query's result depends on the grouping). With seal_lag = -1 the chunk is always
 // exact.
 typedef struct kvarn_cuda_prefill {
-  // As in decode, but for:
+  // As in decode. Without a tile_table but for:
   //   n_tokens                    the most query tokens of a sequence, >= 1; fixes the grid
   //   lengths                     rows visible to the last query token of a sequence, >= n_i
   //   query, out                  device [total_tokens][n_heads][D] by query_begin; the
   //                               *_sequence_stride are not read
   //   mask                        device [total_tokens][positions], likewise
-  //   tile_table                  must be null (KVARN_ERROR_UNSUPPORTED)
+  // With one all rows lie in the cache, those of the query tokens too: every sequence has n_tokens
+  // query tokens, mask must be given, seal_lag must be -1, and total_tokens, query_begin and
+  // chunk_* are not read.
   kvarn_cuda_decode attention;
 
   int32_t total_tokens;        // of all sequences, 0 to n_sequences * n_tokens; fixes the grid
@@ -172,7 +205,8 @@ typedef struct kvarn_cuda_prefill {
 } kvarn_cuda_prefill;
 
 // KVARN_OK, or why the call cannot run, as for decode; needs compute capability 8.0 or newer and
-// shared memory of a CTA for a record pair and its rows (all sizes on 9.0). Only shapes, formats
+// shared memory of a CTA for a record pair and its rows (all sizes on 9.0), with a tile_table also
+// for 3 bits a tile of tile_table_stride. Only shapes, formats
 // and options matter, not pointers. Also makes the device ready for calls of this shape (it uploads
 // small matrices), so a call that is captured in a graph must have been checked before.
 KVARN_API kvarn_status kvarn_cuda_prefill_check(const kvarn_cuda_prefill* call);

@@ -14,11 +14,19 @@ def _fields(text: str) -> list[tuple[str, type]]:
     return [(name, _KINDS[kind]) for kind, name in (word.split(":") for word in text.split())]
 
 
-# Where records and exact rows lie, in all calls.
-_RECORDS = (
-    "l:key_block_stride l:key_head_stride l:value_block_stride l:value_head_stride"
-    " p:block_table i:block_table_stride p:exact_keys p:exact_values l:exact_key_row_stride"
-    " l:exact_key_head_stride l:exact_value_row_stride l:exact_value_head_stride i:ring_rows"
+def _records(record_strides: str, row_strides: str) -> str:
+    """Where records and exact rows lie."""
+    return (
+        "l:key_block_stride l:key_head_stride l:value_block_stride l:value_head_stride"
+        f"{record_strides} p:block_table i:block_table_stride p:exact_keys p:exact_values"
+        " l:exact_key_row_stride l:exact_key_head_stride l:exact_value_row_stride"
+        f" l:exact_value_head_stride{row_strides} i:ring_rows"
+    )
+
+
+_SEQUENCE_STRIDES = (
+    " l:key_sequence_stride l:value_sequence_stride",
+    " l:exact_key_sequence_stride l:exact_value_sequence_stride",
 )
 
 
@@ -29,13 +37,13 @@ class Decode(ctypes.Structure):
         ("key_format", Format),
         ("value_format", Format),
         *_fields(
-            "i:dtype i:n_sequences i:n_tokens i:n_heads i:n_kv_heads p:key_records"
-            f" p:value_records {_RECORDS} p:lengths p:sealed_rows p:sink_rows p:ring_base"
+            "i:dtype i:query_dtype i:n_sequences i:n_tokens i:n_heads i:n_kv_heads p:key_records"
+            f" p:value_records {_records(*_SEQUENCE_STRIDES)} p:lengths p:sealed_rows p:sink_rows p:ring_base"
             " i:ring_base_stride i:tile_table_stride p:tile_table p:query l:query_sequence_stride"
             " l:query_token_stride"
             " l:query_head_stride p:out l:out_sequence_stride l:out_token_stride l:out_head_stride"
             " f:scale f:softcap i:window f:max_bias p:sinks p:mask l:mask_sequence_stride"
-            " l:mask_token_stride"
+            " l:mask_token_stride p:mask_map i:mask_map_stride"
         ),
     ]
 
@@ -62,7 +70,7 @@ class Append(ctypes.Structure):
             "i:dtype i:n_sequences i:n_rows i:n_heads i:n_kv_heads p:row_begin p:lengths p:new_keys"
             " p:new_values l:new_key_row_stride l:new_key_head_stride l:new_value_row_stride"
             " l:new_value_head_stride p:query l:query_row_stride l:query_head_stride p:key_records"
-            f" p:value_records {_RECORDS} p:ring_base i:ring_base_stride p:sink_rows p:query_rms"
+            f" p:value_records {_records('', '')} p:ring_base i:ring_base_stride p:sink_rows p:query_rms"
             " l:query_rms_row_stride i:tail_rows i:balance_tile p:sealed_rows p:counts"
         ),
     ]

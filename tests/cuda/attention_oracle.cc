@@ -20,8 +20,9 @@ constexpr double kHalfStep = 0x1p-11 / 1.7320508;
 constexpr double kBf16Step = 0x1p-8 / 1.7320508;
 // Independent roundings add up in squares; this many standard deviations are allowed.
 constexpr double kDeviations = 6.0;
-// Query rows of a prefill call that are compared.
+// Query rows of a prefill call that are compared, and positions that they see.
 constexpr size_t kMostRows = 600;
+constexpr size_t kMostPositions = 2'400'000;
 
 }  // namespace
 
@@ -37,8 +38,7 @@ const AttentionSetup::HeadTile* AttentionSetup::RowAt(int sequence, int head, in
   const bool record =
       case_.tile_table ? place == KVARN_CUDA_TILE_RECORD : (position < s.sealed || late) && !sink;
   if (record) {
-    const int block = block_table_[static_cast<size_t>(sequence * call_.block_table_stride + tile)];
-    const HeadTile& from = Tile(block, head);
+    const HeadTile& from = Tile(sequence, tile, head);
     const int g = position % case_.group;
     key->assign(from.keys.begin() + g * case_.key_dim, from.keys.begin() + (g + 1) * case_.key_dim);
     value->assign(from.values.begin() + g * case_.value_dim,
@@ -46,10 +46,10 @@ const AttentionSetup::HeadTile* AttentionSetup::RowAt(int sequence, int head, in
     return &from;
   }
   const int start = s.length - s.n_tokens;
-  const bool chunk = prefill_ && position >= start;
+  const bool chunk = prefill_ && !case_.tile_table && position >= start;
   const int row =
       chunk              ? s.first_token + position - start
-      : case_.tile_table ? place + position % case_.group
+      : case_.tile_table ? sequence * plane_rows_ + place + position % case_.group
       : sink && s.sealed > 0
           ? s.sink_row + position
           : s.ring_base[static_cast<size_t>(tile) % s.ring_base.size()] + position % case_.group;
@@ -69,11 +69,13 @@ const AttentionSetup::HeadTile* AttentionSetup::RowAt(int sequence, int head, in
 
 // Roundings to fp16, in decode: q^ and q^ a for scores of records, weights and weights times a; in
 // prefill: q^, code times a, the key; the weight, code times a plus z, the value. Of exact rows the
-// weights are rounded to 16 bits. And the output to its type.
+// weights are rounded to 16 bits. And the output to its type, and fp32 queries to fp16
+// (query_noise, the variance of a logit).
 double AttentionSetup::Bound(int sequence, int token, int head,
                              const std::vector<double>& probability,
                              const std::vector<std::vector<double>>& values,
                              const std::vector<const HeadTile*>& tile_of,
+                             const std::vector<double>& query_noise,
                              const std::vector<double>& out) const {
   const std::vector<double>& dense = kvarn_reference::DenseHadamard(case_.key_dim);
   const auto dim = static_cast<size_t>(case_.key_dim);
@@ -95,15 +97,15 @@ double AttentionSetup::Bound(int sequence, int token, int head,
       size += values[x][d] * values[x][d];
     }
     const HeadTile* tile = tile_of[x];
-    double logit = 0.0;
+    double logit = query_noise[x];
     if (tile != nullptr) {
       if (tile != rotated_for) {
         rotated_for = tile;
         for (size_t d = 0; d < dim; ++d) {
           q[d] = 0.0;
           for (size_t i = 0; i < dim; ++i) {
-            q[d] += ToFloat(query_[at + i], case_.dtype) /
-                    kvarn_reference::BalanceFactor(tile->balance[i]) * dense[i * dim + d];
+            q[d] += query_[at + i] / kvarn_reference::BalanceFactor(tile->balance[i]) *
+                    dense[i * dim + d];
           }
         }
       }
@@ -120,13 +122,15 @@ double AttentionSetup::Bound(int sequence, int token, int head,
   }
   double norm = 0.0;
   for (const double o : out) norm += o * o;
-  square += row_step * row_step * norm;
+  if (!case_.float_queries) square += row_step * row_step * norm;
   // Denormal outputs and the fp32 sums themselves.
   return kDeviations * std::sqrt(square) + 1e-5 * std::sqrt(norm) +
-         (case_.dtype == KVARN_FP16 ? 0x1p-25 * std::sqrt(static_cast<double>(out.size())) : 0.0);
+         (case_.dtype == KVARN_FP16 && !case_.float_queries
+              ? 0x1p-25 * std::sqrt(static_cast<double>(out.size()))
+              : 0.0);
 }
 
-void AttentionSetup::CompareRow(int sequence, int token, int head, const std::vector<uint16_t>& got,
+void AttentionSetup::CompareRow(int sequence, int token, int head, const std::vector<float>& got,
                                 Errors* errors) const {
   const Sequence& s = sequences_[static_cast<size_t>(sequence)];
   const int last = case_.tile_table ? s.length - 1 : s.length - s.n_tokens + token;
@@ -139,6 +143,7 @@ void AttentionSetup::CompareRow(int sequence, int token, int head, const std::ve
   std::vector<double> logits;
   std::vector<std::vector<double>> values;
   std::vector<const HeadTile*> tile_of;
+  std::vector<double> query_noise;
   double top = case_.sink_logits ? sinks_[static_cast<size_t>(head)]
                                  : -std::numeric_limits<double>::infinity();
   for (int x = 0; x <= last; ++x) {
@@ -149,8 +154,15 @@ void AttentionSetup::CompareRow(int sequence, int token, int head, const std::ve
     key.resize(dim);
     value.resize(static_cast<size_t>(case_.value_dim));
     double logit = 0.0;
-    for (size_t d = 0; d < dim; ++d) logit += ToFloat(query_[row * dim + d], case_.dtype) * key[d];
+    double noise = 0.0;
+    for (size_t d = 0; d < dim; ++d) {
+      const double term = query_[row * dim + d] * key[d];
+      logit += term;
+      noise += term * term;
+    }
     logit *= call_.scale;
+    noise *= call_.scale * call_.scale * kHalfStep * kHalfStep;
+    query_noise.push_back(case_.float_queries ? noise : 0.0);
     if (case_.softcap > 0.0F) logit = case_.softcap * std::tanh(logit / case_.softcap);
     if (case_.mask) {
       logit += slope * HalfToDouble(mask_[static_cast<size_t>(s.first_token + token) *
@@ -180,11 +192,11 @@ void AttentionSetup::CompareRow(int sequence, int token, int head, const std::ve
   double error = 0.0;
   double norm = 0.0;
   for (size_t d = 0; d < out.size(); ++d) {
-    const double x = ToFloat(got[row * out.size() + d], case_.dtype) - out[d];
+    const double x = got[row * out.size() + d] - out[d];
     error += x * x;
     norm += out[d] * out[d];
   }
-  const double bound = Bound(sequence, token, head, logits, values, tile_of, out);
+  const double bound = Bound(sequence, token, head, logits, values, tile_of, query_noise, out);
   const double share = std::sqrt(error) / bound;
   errors->worst_share = share <= errors->worst_share ? errors->worst_share : share;  // NaN stays
   if (norm > 0.0)
@@ -192,7 +204,7 @@ void AttentionSetup::CompareRow(int sequence, int token, int head, const std::ve
 }
 
 Errors AttentionSetup::Compare() {
-  const std::vector<uint16_t> got = out_->Download();
+  const std::vector<float> got = Outputs();
   struct Row {
     int sequence, token, head;
   };
@@ -204,7 +216,12 @@ Errors AttentionSetup::Compare() {
   }
   // Of many rows a random part: the double precision takes its time.
   std::shuffle(rows.begin(), rows.end(), std::mt19937(1));
-  if (prefill_) rows.resize(std::min(rows.size(), kMostRows));
+  if (prefill_) {
+    const int longest = *std::max_element(case_.lengths.begin(), case_.lengths.end());
+    const size_t most =
+        std::min(kMostRows, kMostPositions / static_cast<size_t>(std::max(longest, 1)));
+    rows.resize(std::min(rows.size(), most));
+  }
   const int n_rows = static_cast<int>(rows.size());
   const int n_threads = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
   std::vector<Errors> found(static_cast<size_t>(n_threads));
@@ -223,8 +240,8 @@ Errors AttentionSetup::Compare() {
     errors.worst_relative = std::max(errors.worst_relative, f.worst_relative);
     errors.worst_share = f.worst_share <= errors.worst_share ? errors.worst_share : f.worst_share;
   }
-  for (const uint16_t x : got) {
-    if (!std::isfinite(ToFloat(x, case_.dtype))) errors.worst_share = NAN;
+  for (const float x : got) {
+    if (!std::isfinite(x)) errors.worst_share = NAN;
   }
   return errors;
 }

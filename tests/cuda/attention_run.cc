@@ -23,7 +23,9 @@ std::string AttentionCase::Name() const {
   if (max_bias > 0) name += " alibi";
   if (sink_logits) name += " sink-logits";
   if (mask) name += " mask";
-  if (tile_table) name += block_table ? " tile-table" : " tile-table by tile";
+  if (mask_map) name += " mask-map";
+  if (tile_table) name += planes ? " tile-table planes" : " tile-table";
+  if (float_queries) name += " fp32";
   if (key_gain != 1.0F) name += key_gain < 1.0F ? " tiny-k" : " huge-k";
   if (value_gain != 1.0F) name += value_gain < 1.0F ? " tiny-v" : " huge-v";
   if (balance_changes) name += " balance-changes";

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "kvarn/kvarn.h"
 #include "reference/reference_decoder.h"
@@ -39,6 +38,7 @@ AttentionSetup::AttentionSetup(const AttentionCase& c)
   call_.value_format = {KVARN_VALUE,  KVARN_BALANCED, KVARN_ORDER_CUDA,
                         c.value_bits, c.group,        c.value_dim};
   call_.dtype = c.dtype;
+  call_.query_dtype = c.float_queries ? KVARN_FP32 : c.dtype;
   call_.n_sequences = static_cast<int>(c.lengths.size());
   call_.n_tokens = prefill_ ? *std::max_element(c.chunks.begin(), c.chunks.end()) : c.n_tokens;
   call_.n_heads = n_heads_;
@@ -72,6 +72,7 @@ AttentionSetup::AttentionSetup(const AttentionCase& c)
   MakeRows(&random);
   MakeChunk(&random);
   MakeQueries(&random);
+  if (c.mask) MakeMask(&random);
 }
 
 // Chunks of rings and sinks in any order.
@@ -102,6 +103,17 @@ void AttentionSetup::PlaceTiles(std::mt19937* random) {
       if (place == 0) exact.push_back(&place);
     }
   }
+  if (case_.planes) {
+    plane_rows_ = tiles_per_sequence_ * case_.group;
+    n_exact_rows_ = sequences_.size() * static_cast<size_t>(plane_rows_);
+    for (Sequence& s : sequences_) {
+      for (size_t i = 0; i < s.places.size(); ++i) {  // from the last slot on
+        const auto slot = static_cast<int>(s.places.size() - 1 - i);
+        if (s.places[i] >= 0) s.places[i] = slot * case_.group;
+      }
+    }
+    return;
+  }
   std::shuffle(exact.begin(), exact.end(), *random);
   n_exact_rows_ = exact.size() * static_cast<size_t>(case_.group);
   for (size_t i = 0; i < exact.size(); ++i) *exact[i] = static_cast<int32_t>(i) * case_.group;
@@ -119,9 +131,11 @@ void AttentionSetup::MakeRecords(std::mt19937* random) {
   const size_t key_bytes = kvarn_record_bytes(&call_.key_format);
   const size_t value_bytes = kvarn_record_bytes(&call_.value_format);
   const size_t pair = key_bytes + value_bytes;
-  n_blocks_ = std::min(prefill_ ? kMaxPrefillBlocks : kMaxDecodeBlocks,
-                       tiles_per_sequence_ * call_.n_sequences + 1);
-  records_.resize(pair * static_cast<size_t>(n_blocks_ * case_.n_kv_heads));
+  const size_t block = pair * static_cast<size_t>(case_.n_kv_heads);
+  const int table_stride = std::max(tiles_per_sequence_, 1);
+  const int n_made = std::min(prefill_ ? kMaxPrefillBlocks : kMaxDecodeBlocks,
+                              tiles_per_sequence_ * call_.n_sequences + 1);
+  std::vector<uint8_t> made(block * static_cast<size_t>(n_made));
   std::normal_distribution<float> normal;
   const auto key_dim = static_cast<size_t>(case_.key_dim);
   const auto value_dim = static_cast<size_t>(case_.value_dim);
@@ -136,7 +150,7 @@ void AttentionSetup::MakeRecords(std::mt19937* random) {
   for (int8_t& e : balance) e = static_cast<int8_t>(4.0F * normal(*random));
   std::vector<float> keys(group * key_dim);
   std::vector<float> values(group * value_dim);
-  for (int b = 0; b < n_blocks_; ++b) {
+  for (int b = 0; b < n_made; ++b) {
     for (int h = 0; h < case_.n_kv_heads; ++h) {
       for (size_t i = 0; i < keys.size(); ++i) {
         keys[i] = normal(*random) * spread[i % key_dim] + bias[i % key_dim];
@@ -144,14 +158,14 @@ void AttentionSetup::MakeRecords(std::mt19937* random) {
       for (float& v : values) v = normal(*random) * case_.value_gain;
       if (case_.balance_changes && b % 2 == 1) balance[static_cast<size_t>(b) % key_dim] ^= 1;
       const size_t at = static_cast<size_t>(b * case_.n_kv_heads + h) * pair;
-      kvarn_encode(&call_.key_format, keys.data(), case_.group, nullptr, balance.data(),
-                   &records_[at], nullptr);
+      kvarn_encode(&call_.key_format, keys.data(), case_.group, nullptr, balance.data(), &made[at],
+                   nullptr);
       kvarn_encode(&call_.value_format, values.data(), case_.group, nullptr, nullptr,
-                   &records_[at + key_bytes], nullptr);
-      const kvarn_reference::Record key = Parse(call_.key_format, &records_[at]);
+                   &made[at + key_bytes], nullptr);
+      const kvarn_reference::Record key = Parse(call_.key_format, &made[at]);
       HeadTile& tile = tiles_.emplace_back();
       tile.keys = kvarn_reference::Decode(key);
-      tile.values = kvarn_reference::Decode(Parse(call_.value_format, &records_[at + key_bytes]));
+      tile.values = kvarn_reference::Decode(Parse(call_.value_format, &made[at + key_bytes]));
       tile.balance = key.balance;
       tile.key_size = kvarn_reference::DecodeRotated(key);
       for (size_t i = 0; i < tile.key_size.size(); ++i) {
@@ -160,19 +174,25 @@ void AttentionSetup::MakeRecords(std::mt19937* random) {
       }
     }
   }
-  std::uniform_int_distribution<int32_t> any(0, n_blocks_ - 1);
-  block_table_.resize(static_cast<size_t>(call_.n_sequences * std::max(tiles_per_sequence_, 1)));
-  for (int32_t& block : block_table_) block = any(*random);
+  std::uniform_int_distribution<int32_t> any(0, n_made - 1);
+  made_of_.resize(static_cast<size_t>(call_.n_sequences * table_stride));
+  for (int32_t& index : made_of_) index = any(*random);
+  if (case_.planes) {
+    for (const int32_t index : made_of_) {
+      const auto from = made.begin() + static_cast<std::ptrdiff_t>(block) * index;
+      records_.insert(records_.end(), from, from + static_cast<std::ptrdiff_t>(block));
+    }
+    call_.key_sequence_stride = call_.value_sequence_stride =
+        static_cast<int64_t>(block) * table_stride;
+  } else {
+    records_ = made;
+    call_.block_table = Upload(made_of_);
+    call_.block_table_stride = table_stride;
+  }
   call_.key_records = Upload(records_);
   call_.value_records = static_cast<const uint8_t*>(call_.key_records) + key_bytes;
   call_.key_head_stride = call_.value_head_stride = static_cast<int64_t>(pair);
-  call_.key_block_stride = call_.value_block_stride = static_cast<int64_t>(pair) * case_.n_kv_heads;
-  call_.block_table_stride = std::max(tiles_per_sequence_, 1);
-  if (case_.block_table) {
-    call_.block_table = Upload(block_table_);
-  } else {
-    std::iota(block_table_.begin(), block_table_.end(), 0);
-  }
+  call_.key_block_stride = call_.value_block_stride = static_cast<int64_t>(block);
 }
 
 void AttentionSetup::MakeRows(std::mt19937* random) {
@@ -196,6 +216,8 @@ void AttentionSetup::MakeRows(std::mt19937* random) {
   call_.exact_key_row_stride = call_.exact_key_head_stride * case_.n_kv_heads;
   call_.exact_value_head_stride = 2 * case_.value_dim;
   call_.exact_value_row_stride = call_.exact_value_head_stride * case_.n_kv_heads;
+  call_.exact_key_sequence_stride = call_.exact_key_row_stride * plane_rows_;
+  call_.exact_value_sequence_stride = call_.exact_value_row_stride * plane_rows_;
   call_.lengths = Upload(lengths);
   if (case_.tile_table) {
     call_.tile_table_stride = std::max(tiles_per_sequence_, 1);
@@ -216,6 +238,8 @@ void AttentionSetup::MakeRows(std::mt19937* random) {
 
 void AttentionSetup::MakeChunk(std::mt19937* random) {
   if (!prefill_) return;
+  prefill_call_.seal_lag = case_.seal_lag;
+  if (case_.tile_table) return;
   std::normal_distribution<float> normal;
   const auto rows = static_cast<size_t>(n_query_tokens_ * case_.n_kv_heads);
   chunk_keys_.resize(rows * static_cast<size_t>(case_.key_dim));
@@ -232,41 +256,58 @@ void AttentionSetup::MakeChunk(std::mt19937* random) {
   prefill_call_.chunk_key_row_stride = prefill_call_.chunk_key_head_stride * case_.n_kv_heads;
   prefill_call_.chunk_value_head_stride = 2 * case_.value_dim;
   prefill_call_.chunk_value_row_stride = prefill_call_.chunk_value_head_stride * case_.n_kv_heads;
-  prefill_call_.seal_lag = case_.seal_lag;
 }
 
 void AttentionSetup::MakeQueries(std::mt19937* random) {
   std::normal_distribution<float> normal;
   const auto rows = static_cast<size_t>(n_query_tokens_ * n_heads_);
   query_.resize(rows * static_cast<size_t>(case_.key_dim));
-  for (uint16_t& x : query_) x = ToBits(normal(*random) * 1.5F, case_.dtype);
-  call_.query = Upload(query_);
-  call_.query_head_stride = 2 * case_.key_dim;
+  std::vector<uint16_t> bits;
+  for (float& x : query_) {
+    x = normal(*random) * 1.5F;
+    if (case_.float_queries) continue;
+    bits.push_back(ToBits(x, case_.dtype));
+    x = ToFloat(bits.back(), case_.dtype);
+  }
+  const int size = case_.float_queries ? 4 : 2;
+  call_.query = case_.float_queries ? static_cast<const void*>(Upload(query_)) : Upload(bits);
+  call_.query_head_stride = size * case_.key_dim;
   call_.query_token_stride = call_.query_head_stride * n_heads_;
-  call_.query_sequence_stride = call_.query_token_stride * case_.n_tokens;
-  out_ = std::make_unique<DeviceArray<uint16_t>>(rows * static_cast<size_t>(case_.value_dim));
+  call_.query_sequence_stride = call_.query_token_stride * call_.n_tokens;
+  out_ = std::make_unique<DeviceArray<uint8_t>>(rows * static_cast<size_t>(size * case_.value_dim));
   call_.out = out_->get();
-  call_.out_head_stride = 2 * case_.value_dim;
+  call_.out_head_stride = size * case_.value_dim;
   call_.out_token_stride = call_.out_head_stride * n_heads_;
-  call_.out_sequence_stride = call_.out_token_stride * case_.n_tokens;
+  call_.out_sequence_stride = call_.out_token_stride * call_.n_tokens;
   if (case_.sink_logits) {
     for (int h = 0; h < n_heads_; ++h) sinks_.push_back(normal(*random) * 3.0F);
     call_.sinks = Upload(sinks_);
   }
-  if (case_.mask) {
-    const int columns = *std::max_element(case_.lengths.begin(), case_.lengths.end());
-    mask_.resize(static_cast<size_t>(n_query_tokens_ * columns));
-    for (uint16_t& m : mask_) {
-      m = (*random)() % 4 == 0 ? ToBits(-INFINITY, KVARN_FP16)
-                               : ToBits(normal(*random), KVARN_FP16);
-    }
-    call_.mask = Upload(mask_);
-    call_.mask_token_stride = 2 * columns;
-    call_.mask_sequence_stride = call_.mask_token_stride * case_.n_tokens;
+}
+
+std::vector<float> AttentionSetup::Outputs() {
+  const std::vector<uint8_t> bytes = Download();
+  std::vector<float> outputs(bytes.size() / (case_.float_queries ? 4 : 2));
+  if (case_.float_queries) {
+    std::memcpy(outputs.data(), bytes.data(), bytes.size());
+    return outputs;
   }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, &bytes[2 * i], sizeof(bits));
+    outputs[i] = ToFloat(bits, case_.dtype);
+  }
+  return outputs;
 }
 
 kvarn_status AttentionSetup::Launch(cudaStream_t stream) {
+  if (case_.mask_map) {
+    const kvarn_status status = kvarn_cuda_mask_map(
+        map_mask_, call_.mask_sequence_stride, call_.mask_token_stride, call_.n_sequences,
+        call_.n_tokens, static_cast<int>(call_.mask_token_stride / 2), case_.group, map_->get(),
+        stream);
+    if (status != KVARN_OK) return status;
+  }
   if (prefill_) return kvarn_cuda_prefill_run(&prefill_call_, stream);
   const kvarn_status status = kvarn_cuda_decode_plan(&call_, workspace_->get(), stream);
   if (status != KVARN_OK) return status;
@@ -288,7 +329,7 @@ kvarn_status AttentionSetup::Run() {
 }
 
 bool AttentionSetup::RepeatsExactly() {
-  const std::vector<uint16_t> first = out_->Download();
+  const std::vector<uint8_t> first = Download();
   cudaStream_t stream = nullptr;
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
@@ -303,7 +344,7 @@ bool AttentionSetup::RepeatsExactly() {
   cudaGraphExecDestroy(exec);
   cudaGraphDestroy(graph);
   cudaStreamDestroy(stream);
-  return first == out_->Download();
+  return first == Download();
 }
 
 }  // namespace kvarn_cuda_test

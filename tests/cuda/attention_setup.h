@@ -4,6 +4,7 @@
 #ifndef KVARN_TESTS_CUDA_ATTENTION_SETUP_H_
 #define KVARN_TESTS_CUDA_ATTENTION_SETUP_H_
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <string>
@@ -29,13 +30,15 @@ struct AttentionCase {
   float max_bias = 0.0F;
   bool sink_logits = false;
   bool mask = false;
+  bool mask_map = false;  // and its map; tiles are hidden, plain or as any mask
   float key_gain = 1.0F;  // scale of the rows: tiny and huge tensors
   float value_gain = 1.0F;
   bool balance_changes = false;  // tiles of one sequence with different s
   std::vector<int> chunks;       // prefill: query tokens of each sequence; empty: decode
   int seal_lag = -1;             // of prefill
   bool tile_table = false;       // tiles in any state: records, exact, empty
-  bool block_table = true;       // without: by tile
+  bool planes = false;           // and records and exact rows of sequences lie apart, by tile
+  bool float_queries = false;    // and outputs
 
   std::string Name() const;
 };
@@ -79,40 +82,51 @@ class AttentionSetup {
   void MakeRows(std::mt19937* random);
   void MakeChunk(std::mt19937* random);
   void MakeQueries(std::mt19937* random);
+  void MakeMask(std::mt19937* random);
+  void HideTiles(std::mt19937* random);
+  std::vector<uint16_t> MaskBesideMap() const;
   kvarn_status Launch(cudaStream_t stream);
-  const HeadTile& Tile(int block, int head) const {
-    return tiles_[static_cast<size_t>(block * case_.n_kv_heads + head)];
+  // The record pair of a tile.
+  const HeadTile& Tile(int sequence, int tile, int head) const {
+    const int at = sequence * std::max(tiles_per_sequence_, 1) + tile;
+    const int made = made_of_[static_cast<size_t>(at)];
+    return tiles_[static_cast<size_t>(made * case_.n_kv_heads + head)];
   }
+  // Outputs as they are in device memory, and as numbers.
+  std::vector<uint8_t> Download() { return out_->Download(); }
+  std::vector<float> Outputs();
   // Row at a position as the query at position `last` should see it, and the tile it comes from
   // (null: exact). Nothing is put into key and value if the position takes no part.
   const HeadTile* RowAt(int sequence, int head, int position, int last, std::vector<double>* key,
                         std::vector<double>* value) const;
   double Bound(int sequence, int token, int head, const std::vector<double>& probability,
                const std::vector<std::vector<double>>& values,
-               const std::vector<const HeadTile*>& tile_of, const std::vector<double>& out) const;
-  void CompareRow(int sequence, int token, int head, const std::vector<uint16_t>& got,
+               const std::vector<const HeadTile*>& tile_of, const std::vector<double>& query_noise,
+               const std::vector<double>& out) const;
+  void CompareRow(int sequence, int token, int head, const std::vector<float>& got,
                   Errors* errors) const;
 
   AttentionCase case_;
   bool prefill_;
   int n_heads_;
   int n_query_tokens_ = 0;  // of all sequences
-  int n_blocks_ = 0;
   size_t n_exact_rows_ = 0;
+  int plane_rows_ = 0;  // exact rows of a sequence where they lie apart
   int tiles_per_sequence_ = 0;
   std::vector<Sequence> sequences_;
-  std::vector<int32_t> block_table_;
-  std::vector<HeadTile> tiles_;  // [block][head]
+  std::vector<int32_t> made_of_;  // [sequence][tile] which of the made pairs a record is
+  std::vector<HeadTile> tiles_;   // [made pair][head]
   std::vector<uint8_t> records_;
   std::vector<uint16_t> exact_keys_, exact_values_;  // [row][head][dim]
   std::vector<uint16_t> chunk_keys_, chunk_values_;  // [query token][head][dim]
-  std::vector<uint16_t> query_, mask_;
+  std::vector<float> query_;
+  std::vector<uint16_t> mask_;
   std::vector<float> sinks_;
   kvarn_cuda_decode call_ = {};
   kvarn_cuda_prefill prefill_call_ = {};
   std::vector<std::unique_ptr<DeviceArray<uint8_t>>> device_;
-  std::unique_ptr<DeviceArray<uint16_t>> out_;
-  std::unique_ptr<DeviceArray<uint8_t>> workspace_;
+  std::unique_ptr<DeviceArray<uint8_t>> out_, workspace_, map_;
+  const uint16_t* map_mask_ = nullptr;  // device: what the map is made of
 
   template <typename T>
   const T* Upload(const std::vector<T>& host);

@@ -85,9 +85,32 @@ std::vector<AttentionCase> DecodeCases() {
       c.tile_table = c.mask = true, c.n_tokens = width, c.lengths = ragged;
     });
   }
-  add([](AttentionCase& c) {
-    c.tile_table = c.mask = true, c.lengths = {600, 500}, c.block_table = false;
-  });
+  for (const bool map : {false, true}) {
+    for (const bool floats : {false, true}) {
+      for (const int width : {1, 2, 4, 20}) {
+        add([&](AttentionCase& c) {
+          c.tile_table = c.planes = c.mask = true, c.mask_map = map, c.float_queries = floats;
+          c.n_tokens = width, c.lengths = ragged;
+          if (width == 20) c.heads_per_kv = 3;  // 60 query rows, two rows of the map
+        });
+      }
+    }
+  }
+  const auto planes = [&](auto change) {
+    add([&](AttentionCase& c) {
+      c.tile_table = c.planes = c.mask = c.mask_map = c.float_queries = true, c.lengths = ragged;
+      change(c);
+    });
+  };
+  planes([](AttentionCase& c) { c.lengths = {100000}, c.n_kv_heads = 1; });
+  planes([](AttentionCase& c) { c.softcap = 20.0F, c.sink_logits = true; });
+  planes([](AttentionCase& c) { c.max_bias = 4.0F, c.n_tokens = 2; });
+  planes([](AttentionCase& c) { c.key_dim = c.value_dim = 64, c.n_tokens = 2; });
+  planes([](AttentionCase& c) { c.key_dim = c.value_dim = 64, c.group = 64, c.n_tokens = 4; });
+  planes([](AttentionCase& c) { c.key_dim = c.value_dim = 96, c.group = 64; });
+  planes([](AttentionCase& c) { c.key_dim = c.value_dim = 256; });
+  planes([](AttentionCase& c) { c.balance_changes = true, c.n_tokens = 2; });
+  add([](AttentionCase& c) { c.tile_table = c.planes = true, c.lengths = {600, 500}; });
   add([](AttentionCase& c) {
     c.tile_table = c.mask = true, c.max_bias = 4.0F, c.lengths = {140000}, c.n_kv_heads = 1;
   });

@@ -93,6 +93,58 @@ TEST(DecodeCall, WrongCallsAreAnswered) {
   EXPECT_EQ(kvarn_cuda_decode_check(&call), KVARN_ERROR_ARGUMENT);
 }
 
+// A legal call answers that there is no kernel for it, on any machine.
+TEST(DecodeCall, TypesStridesAndMapsAreChecked) {
+  kvarn_cuda_decode call = {};
+  call.key_format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CUDA, 4, 128, 128};
+  call.value_format = {KVARN_VALUE, KVARN_BALANCED, KVARN_ORDER_CUDA, 2, 128, 128};
+  call.n_sequences = call.n_tokens = call.n_kv_heads = 1;
+  call.n_heads = 200;
+  call.ring_rows = 256;
+  call.scale = 0.1F;
+  const auto with = [&](auto change) {
+    kvarn_cuda_decode changed = call;
+    change(changed);
+    return kvarn_cuda_decode_check(&changed);
+  };
+  EXPECT_EQ(with([](auto&) {}), KVARN_ERROR_UNSUPPORTED);  // fp16 throughout
+  EXPECT_EQ(with([](auto& c) { c.dtype = KVARN_BF16; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.dtype = c.query_dtype = KVARN_BF16; }), KVARN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(with([](auto& c) { c.query_dtype = KVARN_FP32; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.key_sequence_stride = 16; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([](auto& c) { c.exact_value_sequence_stride = 16; }), KVARN_ERROR_ARGUMENT);
+  const uint8_t map = 0;
+  EXPECT_EQ(with([&](auto& c) { c.mask_map = &map, c.mask_map_stride = 1; }), KVARN_ERROR_ARGUMENT);
+  const int32_t table = KVARN_CUDA_TILE_EMPTY;
+  const uint16_t mask = 0;
+  call.tile_table = &table;
+  call.tile_table_stride = 1;
+  call.query_dtype = KVARN_FP32;
+  call.key_sequence_stride = call.exact_value_sequence_stride = 16;
+  EXPECT_EQ(with([](auto&) {}), KVARN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(with([](auto& c) { c.dtype = KVARN_BF16; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with([&](auto& c) { c.mask_map = &map, c.mask_map_stride = 1; }), KVARN_ERROR_ARGUMENT);
+  call.mask = &mask;
+  EXPECT_EQ(with([&](auto& c) { c.mask_map = &map; }), KVARN_ERROR_ARGUMENT);  // stride 0
+  EXPECT_EQ(with([&](auto& c) { c.mask_map = &map, c.mask_map_stride = 1; }),
+            KVARN_ERROR_UNSUPPORTED);
+}
+
+TEST(MaskMapCall, WrongCallsAreAnswered) {
+  const uint16_t mask[4] = {};
+  uint8_t map = 0;
+  const auto status = [&](const uint16_t* from, int64_t stride, int n_tokens, int group,
+                          uint8_t* to) {
+    return kvarn_cuda_mask_map(from, stride, stride, 1, n_tokens, 4, group, to, nullptr);
+  };
+  EXPECT_EQ(status(nullptr, 0, 0, 128, nullptr), KVARN_OK);  // nothing to do
+  EXPECT_EQ(status(nullptr, 8, 1, 128, &map), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(status(mask, 8, 1, 128, nullptr), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(status(mask, 7, 1, 128, &map), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(status(mask, 8, -1, 128, &map), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(status(mask, 8, 1, 32, &map), KVARN_ERROR_ARGUMENT);
+}
+
 TEST(PrefillCall, WrongCallsAreAnswered) {
   EXPECT_EQ(kvarn_cuda_prefill_check(nullptr), KVARN_ERROR_ARGUMENT);
   EXPECT_EQ(kvarn_cuda_prefill_run(nullptr, nullptr), KVARN_ERROR_ARGUMENT);

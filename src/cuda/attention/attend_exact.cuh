@@ -10,7 +10,7 @@ namespace kvarn::cuda {
 
 // Where the rows of an exact unit lie.
 struct ExactUnit {
-  int position;
+  TilePlace place;
   int n_rows;
   int64_t row;
 };
@@ -24,20 +24,21 @@ __device__ __forceinline__ ExactUnit ExactUnitAt(const DecodeParams& p, const De
   if (kGeneral && p.listed_tiles != nullptr) {
     const int64_t at =
         static_cast<int64_t>(piece.sequence) * p.blocks_stride + p.call.tile_table_stride + chunk;
-    u.position = p.listed_tiles[at] * kGroup + after % kGroup;
+    const TilePlace tile = p.listed_tiles[at];
+    u.place = tile ^ (after % kGroup);  // its low bits are free: all 0 or, if plain, 1
     u.row = p.listed_places[at] + after % kGroup;
-    u.n_rows = min(kExactUnitRows, piece.length - u.position);
+    u.n_rows = min(kExactUnitRows, piece.length - PositionOf(u.place));
     return u;
   }
-  u.position = sink ? unit * kExactUnitRows : piece.first_position + after;
-  u.n_rows = min(kExactUnitRows, piece.length - u.position);
+  u.place = sink ? unit * kExactUnitRows : piece.first_position + after;
+  u.n_rows = min(kExactUnitRows, piece.length - u.place);
   if (sink) {
-    u.row = piece.sink_row + u.position;
+    u.row = piece.sink_row + u.place;
   } else {
     // The piece knows the first two: few contexts have more.
     u.row = chunk == 0   ? piece.ring_row
             : chunk == 1 ? piece.next_ring_row
-                         : RingRowOfTile(p.call, piece.sequence, u.position / kGroup);
+                         : RingRowOfTile(p.call, piece.sequence, u.place / kGroup);
     u.row += after % kGroup;
   }
   return u;
@@ -69,11 +70,15 @@ __device__ __forceinline__ void AttendExact(const DecodeParams& p, uint2* operan
     state.Reset();
     const auto rules =
         RulesOf<State::kColumns>(p, piece.sequence, piece.length, at.kv_head(), first_row, lane);
-    LoadQueries<Shape>(p, piece.sequence, at.kv_head(), first_row, operand, lane);
+    LoadQueries<Shape, kGeneral>(p, piece.sequence, at.kv_head(), first_row, operand, lane);
     const unsigned char* keys = static_cast<const unsigned char*>(p.call.exact_keys) +
                                 at.kv_head() * p.call.exact_key_head_stride;
     const unsigned char* values = static_cast<const unsigned char*>(p.call.exact_values) +
                                   at.kv_head() * p.call.exact_value_head_stride;
+    if constexpr (kGeneral) {
+      keys += piece.sequence * p.call.exact_key_sequence_stride;
+      values += piece.sequence * p.call.exact_value_sequence_stride;
+    }
     // Those after the first, long before they are loaded: a warp has room for one unit only.
 #pragma unroll 1
     for (int ahead = 1; ahead <= kPrefetchUnits; ++ahead) {
@@ -103,7 +108,7 @@ __device__ __forceinline__ void AttendExact(const DecodeParams& p, uint2* operan
         k.Load(keys + next.row * p.call.exact_key_row_stride, p.call.exact_key_row_stride,
                next.n_rows, lane);
       }
-      WeighRows<Shape, kGeneral>(p, unit.position, unit.n_rows, lane, rules, score, &state);
+      WeighRows<Shape, kGeneral>(p, unit.place, unit.n_rows, lane, rules, score, &state);
       AccumulateRows<Shape>(bf16, v, lane, score, &state);
       if (!more) break;
       v.Load(values + next.row * p.call.exact_value_row_stride, p.call.exact_value_row_stride,

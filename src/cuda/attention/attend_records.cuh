@@ -12,7 +12,8 @@ namespace kvarn::cuda {
 
 template <typename Shape, bool kGeneral>
 __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned char* memory,
-                                              RecordStream<Shape>* stream, int warp, int lane) {
+                                              RecordStream<Shape, kGeneral>* stream, int warp,
+                                              int lane) {
   using State = PieceState<Shape>;
   if (stream->Done()) return;
   auto* operand = reinterpret_cast<uint2*>(memory + Shape::kQueryAt);
@@ -28,7 +29,7 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
   int piece = stream->at().piece();
   int sequence = stream->at().sequence();
   int kv_head = stream->at().kv_head();
-  int position = kGeneral ? stream->Position() : 0;
+  TilePlace place = kGeneral ? stream->Place() : 0;
   stream->Next();
   int buffer = 0;
   bool fresh = true;  // first record of a piece: its s is read from memory while it is copied
@@ -40,8 +41,8 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
     }
     if (!__all_sync(0xFFFFFFFFU, same)) {
       const unsigned char* e = (fresh ? record : key) + Shape::kKey.balance;
-      RotateQueries<Shape>(p, sequence, kv_head, 0, reinterpret_cast<const uint32_t*>(e), operand,
-                           inverse, lane, balance, unit);
+      RotateQueries<Shape, kGeneral>(p, sequence, kv_head, 0, reinterpret_cast<const uint32_t*>(e),
+                                     operand, inverse, lane, balance, unit);
     }
     if (fresh) {
       state.Reset();
@@ -64,7 +65,7 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
     copy.WaitValue(buffer);
     uint32_t weight[Shape::kColumnTiles][Shape::kTokenTiles][2];
     float zero_sum[State::kColumns];
-    WeighRecord<Shape, kGeneral>(value, rules, position, lane, fresh, score, offset, unit, &state,
+    WeighRecord<Shape, kGeneral>(value, rules, place, lane, fresh, score, offset, unit, &state,
                                  weight, zero_sum);
     AccumulateRecord<Shape>(value, lane, weight, zero_sum, &state);
     if constexpr (Shape::kValueBuffers == 1) {
@@ -82,7 +83,7 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
       sequence = stream->at().sequence();
       kv_head = stream->at().kv_head();
     }
-    if constexpr (kGeneral) position = stream->Position();
+    if constexpr (kGeneral) place = stream->Place();
     stream->Next();
   }
 }

@@ -6,6 +6,26 @@
 
 namespace kvarn::cuda {
 
+namespace {
+
+bool TypesAgree(const kvarn_cuda_decode& c) {
+  return c.query_dtype == c.dtype ||
+         (HasFloatQueries(c) && HasTileTable(c) && c.dtype == KVARN_FP16);
+}
+
+bool RowsAreFound(const kvarn_cuda_decode& c) {
+  if (!HasTileTable(c)) {
+    const int64_t strides = c.key_sequence_stride | c.value_sequence_stride |
+                            c.exact_key_sequence_stride | c.exact_value_sequence_stride;
+    return c.ring_rows > 0 && c.ring_rows % c.key_format.group == 0 && strides == 0 &&
+           c.mask_map == nullptr;
+  }
+  if (c.mask_map != nullptr && (c.mask == nullptr || c.mask_map_stride <= 0)) return false;
+  return c.tile_table_stride > 0 && c.window == 0 && (c.max_bias == 0.0F || c.mask != nullptr);
+}
+
+}  // namespace
+
 kvarn_status CheckCall(const kvarn_cuda_decode& c) {
   if (!IsCudaRecord(c.key_format, KVARN_KEY) || !IsCudaRecord(c.value_format, KVARN_VALUE) ||
       c.key_format.group != c.value_format.group) {
@@ -17,11 +37,7 @@ kvarn_status CheckCall(const kvarn_cuda_decode& c) {
       !(c.max_bias >= 0.0F)) {
     return KVARN_ERROR_ARGUMENT;
   }
-  const bool rows_found =
-      HasTileTable(c)
-          ? c.tile_table_stride > 0 && c.window == 0 && (c.max_bias == 0.0F || c.mask != nullptr)
-          : c.ring_rows > 0 && c.ring_rows % c.key_format.group == 0;
-  return rows_found ? KVARN_OK : KVARN_ERROR_ARGUMENT;
+  return TypesAgree(c) && RowsAreFound(c) ? KVARN_OK : KVARN_ERROR_ARGUMENT;
 }
 
 kvarn_status CheckCallPointers(const kvarn_cuda_decode& c) {
@@ -33,12 +49,16 @@ kvarn_status CheckCallPointers(const kvarn_cuda_decode& c) {
                                          c.ring_base != nullptr);
   const int64_t cache = c.key_block_stride | c.key_head_stride | c.value_block_stride |
                         c.value_head_stride | c.exact_key_row_stride | c.exact_key_head_stride |
-                        c.exact_value_row_stride | c.exact_value_head_stride;
+                        c.exact_value_row_stride | c.exact_value_head_stride |
+                        c.key_sequence_stride | c.value_sequence_stride |
+                        c.exact_key_sequence_stride | c.exact_value_sequence_stride;
   const int64_t rows = c.query_sequence_stride | c.query_token_stride | c.query_head_stride |
                        c.out_sequence_stride | c.out_token_stride | c.out_head_stride;
-  const bool aligned = cache % 16 == 0 && rows % 8 == 0 && Aligned(c.key_records, 16) &&
-                       Aligned(c.value_records, 16) && Aligned(c.exact_keys, 16) &&
-                       Aligned(c.exact_values, 16) && Aligned(c.query, 8) && Aligned(c.out, 8);
+  const size_t row = HasFloatQueries(c) ? 16 : 8;
+  const bool aligned = cache % 16 == 0 && rows % static_cast<int64_t>(row) == 0 &&
+                       Aligned(c.key_records, 16) && Aligned(c.value_records, 16) &&
+                       Aligned(c.exact_keys, 16) && Aligned(c.exact_values, 16) &&
+                       Aligned(c.query, row) && Aligned(c.out, row);
   const bool chunks = HasTileTable(c) || c.ring_base_stride >= c.ring_rows / c.key_format.group;
   return present && found && aligned && chunks ? KVARN_OK : KVARN_ERROR_ARGUMENT;
 }

@@ -9,6 +9,11 @@ namespace kvarn::cuda {
 
 inline bool HasTileTable(const kvarn_cuda_decode& call) { return call.tile_table != nullptr; }
 
+// Whether queries and outputs are fp32 beside 16-bit rows.
+inline bool HasFloatQueries(const kvarn_cuda_decode& call) {
+  return call.query_dtype == KVARN_FP32;
+}
+
 // Formats, shapes and options: KVARN_OK, KVARN_ERROR_FORMAT or KVARN_ERROR_ARGUMENT.
 kvarn_status CheckCall(const kvarn_cuda_decode& call);
 

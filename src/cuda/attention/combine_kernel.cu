@@ -17,7 +17,7 @@ constexpr int kManyPieces = 16;  // from here on a row gets all warps of a CTA
 
 template <int kParts>
 __device__ __forceinline__ void StoreRow(const DecodeParams& p, RowSum<kParts>* total, int head,
-                                         uint16_t* out, int dim, float* buffer, int lane) {
+                                         unsigned char* out, int dim, float* buffer, int lane) {
   RotateBack<kParts>(p, total->out[kRecordUnits], dim, buffer, lane);
   float gain = total->sum > 0.0F ? 1.0F / total->sum : 0.0F;
   if (p.call.sinks != nullptr && total->sum > 0.0F) {
@@ -36,10 +36,14 @@ __device__ __forceinline__ void StoreRow(const DecodeParams& p, RowSum<kParts>* 
       y[i] = (total->out[kRecordUnits][part][i] * p.value_rotation_scale +
               total->out[kExactUnits][part][i]) *
              gain;
-      if (p.call.dtype == KVARN_FP16) y[i] = fminf(fmaxf(y[i], -65504.0F), 65504.0F);
+      if (p.call.query_dtype == KVARN_FP16) y[i] = fminf(fmaxf(y[i], -65504.0F), 65504.0F);
     }
-    const bool bf16 = p.call.dtype == KVARN_BF16;
-    *reinterpret_cast<uint2*>(out + channel) =
+    if (p.call.query_dtype == KVARN_FP32) {
+      reinterpret_cast<float4*>(out)[channel / 4] = make_float4(y[0], y[1], y[2], y[3]);
+      continue;
+    }
+    const bool bf16 = p.call.query_dtype == KVARN_BF16;
+    reinterpret_cast<uint2*>(out)[channel / 4] =
         make_uint2(bf16 ? PackBf16(y[0], y[1]) : PackHalf(y[0], y[1]),
                    bf16 ? PackBf16(y[2], y[3]) : PackHalf(y[2], y[3]));
   }
@@ -72,9 +76,8 @@ __global__ void __launch_bounds__(kCombineThreads, 6)
       PartialSlot(p, begin, kv_head & ((1 << p.head_shift) - 1)) * p.partial_rows + row;
   const int64_t row_step = static_cast<int64_t>(p.partial_rows) << p.head_shift;
   const QueryRow at = QueryRowAt(p, kv_head, row);
-  auto* out = reinterpret_cast<uint16_t*>(
-      static_cast<unsigned char*>(p.call.out) + sequence * p.call.out_sequence_stride +
-      at.token * p.call.out_token_stride + at.head * p.call.out_head_stride);
+  auto* out = static_cast<unsigned char*>(p.call.out) + sequence * p.call.out_sequence_stride +
+              at.token * p.call.out_token_stride + at.head * p.call.out_head_stride;
   RowSum<kParts> total;
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -19,7 +19,7 @@ __global__ void __maxnreg__(kGeneral ? 255 : Shape::kRegisters)
   const int warp = WorkerIndex<1>();
   const int lane = ThreadOfWorker<1>();
   unsigned char* memory = shared + warp * Shape::kWarpBytes;
-  RecordStream<Shape> stream(p, memory);
+  RecordStream<Shape, kGeneral> stream(p, memory);
   AttendExact<Shape, kGeneral, 1>(p, reinterpret_cast<uint2*>(memory + Shape::kQueryAt), 0, lane);
   AttendRecords<Shape, kGeneral>(p, memory, &stream, warp, lane);
 }

@@ -57,11 +57,13 @@ __device__ __forceinline__ void ScoreRows(bool bf16, const RowFragments<Shape::k
 }
 
 template <typename Shape, bool kGeneral>
-__device__ __forceinline__ void WeighRows(const DecodeParams& p, int position, int n_rows, int lane,
+__device__ __forceinline__ void WeighRows(const DecodeParams& p, TilePlace place, int n_rows,
+                                          int lane,
                                           const ColumnRules<2 * Shape::kColumnTiles>& rules,
                                           float (&score)[Shape::kColumnTiles][4],
                                           PieceState<Shape>* state) {
   const int g = lane / 4;
+  const int position = PositionOf(place);
   const float unit = p.call.scale * kLog2E;
 #pragma unroll
   for (int c = 0; c < 2 * Shape::kColumnTiles; ++c) {
@@ -71,7 +73,10 @@ __device__ __forceinline__ void WeighRows(const DecodeParams& p, int position, i
       float& s = score[c / 2][2 * r + c % 2];
       const int row = 8 * r + g;
       s *= unit;
-      if constexpr (kGeneral) s = ApplyRules(rules, c, s, position + row);
+      if constexpr (kGeneral) {
+        s = SoftCap(rules, s);
+        if (!IsPlain(place)) s = ApplyRules(rules, c, s, position + row);
+      }
       if (row >= n_rows || position + row > rules.last[c]) s = -INFINITY;
       top = fmaxf(top, s);
     }

@@ -79,8 +79,9 @@ struct DecodeParams {
   int32_t blocks_stride;
   // Workspace.
   DecodeSequence* sequences;  // [n_sequences]
-  // With a tile table: the record tiles of a sequence, then from tile_table_stride on its exact
-  // ones, and the block or exact row of each. Both [n_sequences][2 * tile_table_stride], or null.
+  // With a tile table: the record tiles of a sequence that a query sees, then from
+  // tile_table_stride on its exact ones, as TilePlace has them, and the block or exact row of each.
+  // Both [n_sequences][2 * tile_table_stride], or null.
   int32_t* listed_tiles;
   int32_t* listed_places;
   DecodePiece* pieces;      // [n_ctas + n_segments] by segment, then CTA: so also by CTA
@@ -104,11 +105,17 @@ KVARN_HOST_DEVICE int RingRowOfTile(const kvarn_cuda_decode& call, int sequence,
   return call.ring_base[static_cast<int64_t>(sequence) * call.ring_base_stride + tile % chunks];
 }
 
-// Position of the first row of a record unit of a segment that begins at first_position.
-KVARN_HOST_DEVICE int RecordPosition(const DecodeParams& p, int sequence, int first_position,
-                                     int unit, int group) {
+// A place in a sequence: its position, or ~position in a *plain* tile: all queries see all of its
+// rows, with nothing added.
+using TilePlace = int32_t;
+KVARN_HOST_DEVICE bool IsPlain(TilePlace place) { return place < 0; }
+KVARN_HOST_DEVICE int PositionOf(TilePlace place) { return place < 0 ? ~place : place; }
+
+// Where a record unit of a segment that begins at first_position begins.
+KVARN_HOST_DEVICE TilePlace RecordPlace(const DecodeParams& p, int sequence, int first_position,
+                                        int unit, int group) {
   if (p.listed_tiles == nullptr) return first_position + unit * group;
-  return p.listed_tiles[static_cast<int64_t>(sequence) * p.blocks_stride + unit] * group;
+  return p.listed_tiles[static_cast<int64_t>(sequence) * p.blocks_stride + unit];
 }
 
 struct SegmentIndex {

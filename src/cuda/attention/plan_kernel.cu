@@ -55,8 +55,26 @@ __device__ int64_t SumBefore(int64_t value, int64_t* shared, int64_t* total) {
   return before + sum - value;
 }
 
-// Sequences with a tile table, one after the other: their tiles are sorted into records and exact
-// ones by all threads.
+// What the queries of a sequence see of a tile.
+struct TileMask {
+  bool seen, plain;
+};
+__device__ TileMask MaskOfTile(const DecodeParams& p, int sequence, int tile) {
+  if (p.call.mask_map == nullptr) return {true, p.call.mask == nullptr};
+  const int n_rows = (p.call.n_tokens + KVARN_CUDA_MAP_TOKENS - 1) / KVARN_CUDA_MAP_TOKENS;
+  const uint8_t* map = p.call.mask_map + int64_t{sequence} * n_rows * p.call.mask_map_stride + tile;
+  unsigned any = 0;
+  unsigned all = ~0U;
+  for (int i = 0; i < n_rows; ++i) {
+    const unsigned bits = map[int64_t{i} * p.call.mask_map_stride];
+    any |= bits;
+    all &= bits;
+  }
+  return {(any & KVARN_CUDA_MAP_SEEN) != 0, (all & KVARN_CUDA_MAP_PLAIN) != 0};
+}
+
+// Sequences with a tile table, one after the other: their tiles that a query sees are sorted into
+// records and exact ones by all threads.
 __device__ void ListTiles(const DecodeParams& p, int64_t* shared) {
   constexpr int64_t kExact = int64_t{1} << 32;  // counts of both kinds in one sum
   const int group = p.call.key_format.group;
@@ -70,7 +88,10 @@ __device__ void ListTiles(const DecodeParams& p, int64_t* shared) {
     for (int base = 0; base * group < s.length; base += kPlanThreads) {
       const int tile = base + static_cast<int>(threadIdx.x);
       const bool used = tile * group < s.length;
-      const int place = used ? p.call.tile_table[row + tile] : KVARN_CUDA_TILE_EMPTY;
+      int place = used ? p.call.tile_table[row + tile] : KVARN_CUDA_TILE_EMPTY;
+      TileMask mask = {};
+      if (place != KVARN_CUDA_TILE_EMPTY) mask = MaskOfTile(p, i, tile);
+      if (!mask.seen) place = KVARN_CUDA_TILE_EMPTY;
       const int64_t mine = place >= 0 ? kExact : place == KVARN_CUDA_TILE_RECORD ? 1 : 0;
       int64_t total = 0;
       const int64_t before = listed + SumBefore(mine, shared, &total);
@@ -78,11 +99,12 @@ __device__ void ListTiles(const DecodeParams& p, int64_t* shared) {
       if (mine == 0) continue;
       const bool exact = place >= 0;
       const int64_t index = 2 * row + (exact ? stride + before / kExact : before % kExact);
-      p.listed_tiles[index] = tile;
+      const TilePlace first = tile * group;
+      p.listed_tiles[index] = mask.plain && first + group <= s.length ? ~first : first;
       p.listed_places[index] =
           exact ? place
           : p.call.block_table == nullptr
-              ? static_cast<int32_t>(row) + tile
+              ? tile
               : p.call.block_table[int64_t{i} * p.call.block_table_stride + tile];
     }
     // Only the last tile may be cut by the length.
@@ -90,7 +112,7 @@ __device__ void ListTiles(const DecodeParams& p, int64_t* shared) {
     s.n_records = static_cast<int>(listed % kExact);
     s.n_exact = n_exact * (group / kExactUnitRows);
     const int last = (s.length - 1) / group;
-    if (n_exact > 0 && p.call.tile_table[row + last] >= 0) {
+    if (n_exact > 0 && p.call.tile_table[row + last] >= 0 && MaskOfTile(p, i, last).seen) {
       s.n_exact -= ((last + 1) * group - s.length) / kExactUnitRows;
     }
     if (threadIdx.x == 0) p.sequences[i] = s;

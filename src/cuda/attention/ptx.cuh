@@ -60,6 +60,9 @@ __device__ __forceinline__ uint32_t PackHalf(float low, float high) {
   const __half2 packed = __floats2half2_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&packed);
 }
+__device__ __forceinline__ uint2 PackHalf4(const float4& x) {
+  return make_uint2(PackHalf(x.x, x.y), PackHalf(x.z, x.w));
+}
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   const __nv_bfloat162 packed = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&packed);

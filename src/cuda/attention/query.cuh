@@ -71,15 +71,26 @@ __device__ __forceinline__ void InverseBalance(const uint32_t (&words)[BalancePa
   __syncwarp();
 }
 
-// Channels D/4 * j onwards of query row first_row + g; rows that only pad are zeros.
-template <typename Shape>
+// Channels D/4 * j onwards of query row first_row + g; rows that only pad are zeros. Queries are
+// fp32 only where a call has options.
+template <typename Shape, bool kGeneral>
 __device__ __forceinline__ void LoadQueryPart(const DecodeParams& p, int sequence, int kv_head,
                                               int first_row, int lane,
                                               uint32_t (&words)[Shape::kKeyDim / 8]) {
   const int row = min(first_row + lane / 4, p.query_rows - 1);
-  const auto* from = reinterpret_cast<const uint2*>(QueryPointer(p, sequence, kv_head, row) +
-                                                    Shape::kKeyDim / 2 * (lane % 4));
+  const unsigned char* query = QueryPointer(p, sequence, kv_head, row);
   const bool pad = first_row + lane / 4 > row;
+  if (kGeneral && p.call.query_dtype == KVARN_FP32) {
+    const auto* floats = reinterpret_cast<const float4*>(query + Shape::kKeyDim * (lane % 4));
+#pragma unroll
+    for (int i = 0; i < Shape::kKeyDim / 16; ++i) {
+      const uint2 pair = PackHalf4(floats[i]);
+      words[2 * i] = pad ? 0 : pair.x;
+      words[2 * i + 1] = pad ? 0 : pair.y;
+    }
+    return;
+  }
+  const auto* from = reinterpret_cast<const uint2*>(query + Shape::kKeyDim / 2 * (lane % 4));
 #pragma unroll
   for (int i = 0; i < Shape::kKeyDim / 16; ++i) {
     const uint2 pair = LoadNow(from + i);
@@ -138,7 +149,7 @@ __device__ __forceinline__ void RotateSteps(const float (&x)[4 * kSteps], int la
 //   kept     words of s of this lane, to compare with those of the next record
 //   unit     for the columns 2j, 2j+1 of each column tile: what a unit of product means in log2 of
 //            the softmax weight
-template <typename Shape>
+template <typename Shape, bool kGeneral>
 __device__ __forceinline__ void RotateQueries(const DecodeParams& p, int sequence, int kv_head,
                                               int first_row, const uint32_t* balance,
                                               uint2* operand, float* inverse, int lane,
@@ -152,12 +163,12 @@ __device__ __forceinline__ void RotateQueries(const DecodeParams& p, int sequenc
     if (i < Shape::kKeyDim / 4) kept[part] = LoadNow(balance + i);
   }
   uint32_t words[2 * kSteps];
-  LoadQueryPart<Shape>(p, sequence, kv_head, first_row, lane, words);
+  LoadQueryPart<Shape, kGeneral>(p, sequence, kv_head, first_row, lane, words);
   InverseBalance<Shape>(kept, inverse, lane);
 #pragma unroll
   for (int n = 0; n < Shape::kColumnTiles; ++n) {
     uint2* to = operand + n * kSteps * kWarpSize + lane;
-    if (n > 0) LoadQueryPart<Shape>(p, sequence, kv_head, first_row + 8 * n, lane, words);
+    if (n > 0) LoadQueryPart<Shape, kGeneral>(p, sequence, kv_head, first_row + 8 * n, lane, words);
     float x[4 * kSteps];
     ToFloats(words, p.call.dtype == KVARN_BF16, x);
 #pragma unroll
@@ -214,7 +225,7 @@ __device__ __forceinline__ void RotateQueries(const DecodeParams& p, int sequenc
 }
 
 // Queries as they are, for exact rows: channels 16 s + 4 j onwards, in the same places.
-template <typename Shape>
+template <typename Shape, bool kGeneral>
 __device__ __forceinline__ void LoadQueries(const DecodeParams& p, int sequence, int kv_head,
                                             int first_row, uint2* operand, int lane) {
 #pragma unroll
@@ -223,7 +234,11 @@ __device__ __forceinline__ void LoadQueries(const DecodeParams& p, int sequence,
 #pragma unroll
     for (int s = 0; s < Shape::kKeySteps; ++s) {
       uint2 words = make_uint2(0, 0);
-      if (from != nullptr) words = *reinterpret_cast<const uint2*>(from + 32 * s + 8 * (lane % 4));
+      if (from != nullptr) {
+        words = kGeneral && p.call.query_dtype == KVARN_FP32
+                    ? PackHalf4(*reinterpret_cast<const float4*>(from + 64 * s + 16 * (lane % 4)))
+                    : *reinterpret_cast<const uint2*>(from + 32 * s + 8 * (lane % 4));
+      }
       operand[(n * Shape::kKeySteps + s) * kWarpSize + lane] = words;
     }
   }

@@ -9,7 +9,7 @@
 namespace kvarn::cuda {
 
 // The records of a worker: copies run one record ahead.
-template <typename Shape>
+template <typename Shape, bool kGeneral>
 class RecordStream {
  public:
   __device__ __forceinline__ RecordStream(const DecodeParams& p, unsigned char* memory)
@@ -33,16 +33,16 @@ class RecordStream {
   __device__ __forceinline__ const unsigned char* Key() const {
     return static_cast<const unsigned char*>(p_.call.key_records) +
            static_cast<int64_t>(block_) * p_.call.key_block_stride +
-           ahead_.kv_head() * p_.call.key_head_stride;
+           ahead_.kv_head() * p_.call.key_head_stride + OfSequence(p_.call.key_sequence_stride);
   }
   __device__ __forceinline__ const unsigned char* Value() const {
     return static_cast<const unsigned char*>(p_.call.value_records) +
            static_cast<int64_t>(block_) * p_.call.value_block_stride +
-           ahead_.kv_head() * p_.call.value_head_stride;
+           ahead_.kv_head() * p_.call.value_head_stride + OfSequence(p_.call.value_sequence_stride);
   }
-  __device__ __forceinline__ int Position() const {
-    return RecordPosition(p_, ahead_.sequence(), ahead_.first_position(), ahead_.unit(),
-                          Shape::kGroup);
+  __device__ __forceinline__ TilePlace Place() const {
+    return RecordPlace(p_, ahead_.sequence(), ahead_.first_position(), ahead_.unit(),
+                       Shape::kGroup);
   }
   __device__ __forceinline__ void Next() {
     ahead_.Next(p_);
@@ -50,6 +50,10 @@ class RecordStream {
   }
 
  private:
+  // Without options there is no table of tiles, and with it no stride.
+  __device__ __forceinline__ int64_t OfSequence(int64_t stride) const {
+    return kGeneral ? ahead_.sequence() * stride : 0;
+  }
   __device__ __forceinline__ void Locate() {
     const int index = ahead_.first_position() / Shape::kGroup + ahead_.unit();
     block_ = p_.blocks[static_cast<int64_t>(ahead_.sequence()) * p_.blocks_stride + index];

@@ -41,14 +41,15 @@ __device__ __forceinline__ void MoveTop(const Scores<Shape>& score,
 template <typename Shape, bool kGeneral>
 __device__ __forceinline__ void WeighRecord(
     const unsigned char* value_record, const ColumnRules<2 * Shape::kColumnTiles>& rules,
-    int position, int lane, bool first, Scores<Shape>& score,
+    TilePlace place, int lane, bool first, Scores<Shape>& score,
     const float (&offset)[2 * Shape::kColumnTiles], const float (&unit)[2 * Shape::kColumnTiles],
     PieceState<Shape>* state, uint32_t (&p)[Shape::kColumnTiles][Shape::kTokenTiles][2],
     float (&zero_sum)[2 * Shape::kColumnTiles]) {
   constexpr int kColumns = 2 * Shape::kColumnTiles;
   constexpr int kPeriod = FactorPeriod<Shape::kKeyBits, false>();
-  const int first_token = position + 2 * Shape::kTokenTiles * (lane / 4);
   if constexpr (kGeneral) {
+    const int first_token = PositionOf(place) + 2 * Shape::kTokenTiles * (lane / 4);
+    const bool plain = IsPlain(place);
 #pragma unroll
     for (int n = 0; n < Shape::kColumnTiles; ++n) {
 #pragma unroll
@@ -56,9 +57,10 @@ __device__ __forceinline__ void WeighRecord(
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int c = 2 * n + i % 2;
-          const float s =
-              fmaf(score[n][tile][i], CodeScale<Shape::kKeyBits, false>(tile, i / 2), offset[c]);
-          score[n][tile][i] = ApplyRules(rules, c, s * unit[c], first_token + 2 * tile + i / 2);
+          float& s = score[n][tile][i];
+          s = fmaf(s, CodeScale<Shape::kKeyBits, false>(tile, i / 2), offset[c]) * unit[c];
+          s = SoftCap(rules, s);
+          if (!plain) s = ApplyRules(rules, c, s, first_token + 2 * tile + i / 2);
         }
       }
     }

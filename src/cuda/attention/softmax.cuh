@@ -112,11 +112,15 @@ __device__ __forceinline__ ColumnRules<kColumns> RulesOf(const DecodeParams& p, 
   return rules;
 }
 
-// Score in log2 units -> with soft-cap, bias, mask and visibility.
+// Score in log2 units -> with soft-cap.
+template <int kColumns>
+__device__ __forceinline__ float SoftCap(const ColumnRules<kColumns>& rules, float score) {
+  return rules.cap != 0.0F ? rules.cap * tanhf(score / rules.cap) : score;
+}
+// And with bias, mask and visibility: what a tile that is not plain asks for.
 template <int kColumns>
 __device__ __forceinline__ float ApplyRules(const ColumnRules<kColumns>& rules, int c, float score,
                                             int position) {
-  if (rules.cap != 0.0F) score = rules.cap * tanhf(score / rules.cap);
   if (position > rules.last[c] || position < rules.first[c]) return -INFINITY;
   if (rules.mask[c] != nullptr) {
     const float add = __half2float(__ushort_as_half(rules.mask[c][position]));

@@ -66,6 +66,7 @@ class StepKernels:
             call.dtype = _DTYPES[dtype]
             call.n_kv_heads = shape.n_kv_heads
             call.ring_rows = limits.n_tiles * shape.preset.group
+        self._decode.query_dtype = self._decode.dtype
         with torch.cuda.device(device):
             self._widths = self._compiled_widths()
             self._ring_base = torch.zeros(

@@ -12,7 +12,8 @@ namespace kvarn::cuda {
 
 template <typename Shape, bool kGeneral>
 __device__ __forceinline__ void AttendRecordsWide(const DecodeParams& p, unsigned char* memory,
-                                                  RecordStream<Shape>* stream, int warp, int lane) {
+                                                  RecordStream<Shape, kGeneral>* stream, int warp,
+                                                  int lane) {
   using Tile = typename Shape::Tile;
   if (stream->Done()) return;
   const unsigned char* key = memory + Shape::kKeyAt;
@@ -55,9 +56,9 @@ __device__ __forceinline__ void AttendRecordsWide(const DecodeParams& p, unsigne
       for (int n = warp; n < Shape::kColumnTiles; n += kGroupWarps) {
         const unsigned char* from = (fresh ? stream->Key() : key) + Shape::kKey.balance;
         float unit[2];
-        RotateQueries<Tile>(p, stream->at().sequence(), stream->at().kv_head(), 8 * n,
-                            reinterpret_cast<const uint32_t*>(from), queries(n), inverse, lane,
-                            balance, unit);
+        RotateQueries<Tile, kGeneral>(p, stream->at().sequence(), stream->at().kv_head(), 8 * n,
+                                      reinterpret_cast<const uint32_t*>(from), queries(n), inverse,
+                                      lane, balance, unit);
         if (lane < 4) {
           *reinterpret_cast<float2*>(columns->unit + 8 * n + 2 * lane) =
               make_float2(unit[0], unit[1]);
@@ -73,11 +74,11 @@ __device__ __forceinline__ void AttendRecordsWide(const DecodeParams& p, unsigne
     SyncWorker<kGroupWarps>();
     WideScores<Shape> score;
     ScoreWide<Shape>(key, folded, *columns, warp, lane, score);
-    const int position = kGeneral ? stream->Position() : 0;
+    const TilePlace place = kGeneral ? stream->Place() : 0;
     stream->Next();  // its block number comes while weights are computed
     const unsigned char* value = memory + Shape::kValueAt + buffer * Shape::kValueBuffer;
     copy.WaitValue(buffer);
-    WeighWide<Shape, kGeneral>(value, rules, position, fresh, warp, lane, weights, score, columns,
+    WeighWide<Shape, kGeneral>(value, rules, place, fresh, warp, lane, weights, score, columns,
                                &state);
     // All have read the key, and the value before this one.
     const bool more = !stream->Done();
@@ -102,7 +103,7 @@ __global__ void __maxnreg__(Shape::kRegisters)
   const int warp = __shfl_sync(0xFFFFFFFFU, WorkerIndex<1>(), 0) % kGroupWarps;
   const int worker = __shfl_sync(0xFFFFFFFFU, WorkerIndex<kGroupWarps>(), 0);
   unsigned char* memory = shared + worker * Shape::kWorkerBytes;
-  RecordStream<Shape> stream(p, memory);
+  RecordStream<Shape, kGeneral> stream(p, memory);
 #pragma unroll 1
   for (int n = warp; n < Shape::kColumnTiles; n += kGroupWarps) {
     auto* queries = reinterpret_cast<uint2*>(memory + Shape::kQueryAt + n * Shape::kTileQueryBytes);

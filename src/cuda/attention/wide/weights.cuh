@@ -122,10 +122,10 @@ __device__ __forceinline__ void LoadTokenPairs(const unsigned char* vector, int 
 // Weights times the tokens' scales as matrix `weights` [query row][token] in shared memory, in the
 // depth order of V codes, and sums over each warp's tokens of weight times zero-point in
 // columns->part. Ends with a barrier of the warpgroup.
-//   first_token  position of the record's first token, with options only
+//   place  of the record's first token, with options only
 template <typename Shape, bool kGeneral>
 __device__ __forceinline__ void WeighWide(const unsigned char* value_record,
-                                          const ColumnRules<1>* rules, int first_token, bool first,
+                                          const ColumnRules<1>* rules, TilePlace place, bool first,
                                           int warp, int lane, uint32_t weights,
                                           WideScores<Shape>& score, WideColumns<Shape>* columns,
                                           WideState<Shape>* state) {
@@ -133,7 +133,8 @@ __device__ __forceinline__ void WeighWide(const unsigned char* value_record,
   const int g = lane / 4;
   const int j = lane % 4;
   if constexpr (kGeneral) {
-    const int token = first_token + Shape::kGroup / 8 * g + 2 * Shape::kKeyParts * warp;
+    const int token = PositionOf(place) + Shape::kGroup / 8 * g + 2 * Shape::kKeyParts * warp;
+    const bool plain = IsPlain(place);
 #pragma unroll
     for (int n = 0; n < Shape::kColumnTiles; ++n) {
 #pragma unroll
@@ -141,9 +142,10 @@ __device__ __forceinline__ void WeighWide(const unsigned char* value_record,
         const int row = 8 * n + 2 * j + i % 2;
 #pragma unroll
         for (int part = 0; part < Shape::kKeyParts; ++part) {
-          const float s = fmaf(score[part][n][i], Codes::Scale(part, i / 2), columns->offset[row]);
-          score[part][n][i] =
-              ApplyRules(rules[row], 0, s * columns->unit[row], token + 2 * part + i / 2);
+          float& s = score[part][n][i];
+          s = fmaf(s, Codes::Scale(part, i / 2), columns->offset[row]) * columns->unit[row];
+          s = SoftCap(rules[row], s);
+          if (!plain) s = ApplyRules(rules[row], 0, s, token + 2 * part + i / 2);
         }
       }
     }
