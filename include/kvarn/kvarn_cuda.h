@@ -300,10 +300,10 @@ KVARN_API kvarn_status kvarn_cuda_append_run(const kvarn_cuda_append* call, void
 // order CUDA there; its memory is laid out as on the CPU, zero bytes are an empty plane, and the
 // same rows in the same order give the bytes that kvarn_plane_write gives.
 typedef struct kvarn_cuda_plane_write {
-  const kvarn_plane* plane;  // host; head dim at most 256, at most 64 slots
-  void* planes;              // device [n_streams][n_kv_heads] blocks, aligned to 64
-  int64_t plane_stride;      // bytes from block to block: a multiple of 64
-  int32_t n_streams, n_kv_heads;
+  const kvarn_plane* plane;       // host; head dim at most 256, at most 64 slots
+  void* planes;                   // device [n_streams][n_kv_heads] blocks, aligned to 64
+  int64_t plane_stride;           // bytes from block to block: a multiple of 64
+  int32_t n_streams, n_kv_heads;  // at most 65535 blocks
 
   int32_t n_rows;       // >= 0
   const int64_t* rows;  // device [n_rows] stream * plane rows + row; others are passed over
@@ -318,9 +318,19 @@ typedef struct kvarn_cuda_plane_write {
   int64_t query_row_stride, query_head_stride;
 } kvarn_cuda_plane_write;
 
-// Enqueues the writes of a call, in their order. KVARN_ERROR_ARGUMENT, KVARN_ERROR_FORMAT or
-// KVARN_ERROR_UNSUPPORTED if the call is not legal. A row for which only sinks have slots is lost.
-KVARN_API kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* call, void* stream);
+// Bytes of workspace (device, aligned to 256) for calls of at most these shapes; 0 if they are not
+// legal. Only n_streams, n_kv_heads, n_rows and the planes' shapes matter.
+KVARN_API size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_write* calls,
+                                                         int32_t n_calls);
+
+// Enqueues the writes of up to two calls, each in its order, that share no plane: those of the K
+// and the V of a layer. One kernel; two if a call has at least as many rows as a tile, of which the
+// second encodes tiles side by side. In the workspace nothing is kept between calls; null is legal
+// too: tiles are then encoded one after the other. KVARN_ERROR_ARGUMENT, KVARN_ERROR_FORMAT or
+// KVARN_ERROR_UNSUPPORTED if a call is not legal; nothing is enqueued then. A row for which only
+// sinks have slots is lost.
+KVARN_API kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_t n_calls,
+                                               void* workspace, void* stream);
 
 // Attention over planes: the call of kvarn_attention (kvarn.h), every pointer in it device memory
 // but for key_plane and value_plane. K and V planes of all heads of a stream must have had the same

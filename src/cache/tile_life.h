@@ -74,17 +74,26 @@ KVARN_ANYWHERE TakenSlot SlotToTake(const TileLife& life) {
   return {oldest, false};
 }
 
-// Whether the tile in a slot is sealed now that `row` has been written: it is full, and at least
-// tail_rows rows (and at least one) beyond its end are written, counted round the ring. A write
-// just *before* a tile (a roll-back) leaves it open.
-KVARN_ANYWHERE bool IsDue(const TileLife& life, int slot, int64_t row) {
+// How many of the n rows from `row` on, all of one tile, are written until the tile in a slot has
+// to be sealed; 0 if it stays. It is sealed once it is full and at least tail_rows rows (and at
+// least one) beyond its end are written, counted round the ring. A write just *before* a tile (a
+// roll-back) leaves it open.
+KVARN_ANYWHERE int DueAfter(const TileLife& life, int slot, int64_t row, int n) {
   const SlotEntry& entry = life.slots[slot];
-  if (entry.stamp == 0 || IsSink(life, entry.tile) || row / life.group == entry.tile) return false;
-  const int64_t past = (entry.tile + 1) * life.group;
+  if (entry.stamp == 0 || IsSink(life, entry.tile)) return 0;
+  const int64_t start = entry.tile * life.group;
+  const int64_t past = start + life.group;
+  if (row >= start && row < past) return 0;
   const int64_t end = past < life.n_rows ? past : life.n_rows;
-  const int64_t beyond = ((row - end) % life.n_rows + life.n_rows) % life.n_rows + 1;
-  if (beyond < life.tail_rows || beyond > life.n_rows - 2 * life.group) return false;
-  return IsFull(life, entry.tile);
+  const int64_t beyond = row - end + (row < end ? life.n_rows : 0) + 1;
+  const int64_t wait = beyond < life.tail_rows ? life.tail_rows - beyond : 0;
+  if (wait >= n || beyond + wait > life.n_rows - 2 * life.group) return 0;
+  return IsFull(life, entry.tile) ? static_cast<int>(wait) + 1 : 0;
+}
+
+// Whether the tile in a slot is sealed now that `row` has been written.
+KVARN_ANYWHERE bool IsDue(const TileLife& life, int slot, int64_t row) {
+  return DueAfter(life, slot, row, 1) != 0;
 }
 
 }  // namespace kvarn

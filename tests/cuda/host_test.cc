@@ -242,7 +242,7 @@ TEST(AppendCall, EveryChunkOfARingHasAnEntry) {
 }
 
 TEST(PlaneWriteCall, WrongCallsAreAnswered) {
-  EXPECT_EQ(kvarn_cuda_planes_write(nullptr, nullptr), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_planes_write(nullptr, 1, nullptr, nullptr), KVARN_ERROR_ARGUMENT);
   kvarn_plane_config config = {
       {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 128}, 1000, 128, 1};
   const auto status = [&](auto change) {
@@ -252,7 +252,7 @@ TEST(PlaneWriteCall, WrongCallsAreAnswered) {
     call.plane = plane;
     call.n_streams = call.n_kv_heads = 1;
     change(call);
-    const kvarn_status found = kvarn_cuda_planes_write(&call, nullptr);
+    const kvarn_status found = kvarn_cuda_planes_write(&call, 1, nullptr, nullptr);
     kvarn_plane_destroy(plane);
     return found;
   };
@@ -264,9 +264,43 @@ TEST(PlaneWriteCall, WrongCallsAreAnswered) {
   EXPECT_EQ(status([](auto& c) { c.n_rows = -1; }), KVARN_ERROR_ARGUMENT);
   EXPECT_EQ(status([](auto& c) { c.n_rows = 1; }), KVARN_ERROR_ARGUMENT);  // and no pointers
   EXPECT_EQ(status([](auto& c) { c.heads_per_kv = 17; }), KVARN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(status([](auto& c) { c.n_streams = 65536; }), KVARN_ERROR_UNSUPPORTED);
   config.sink_tiles = 8;  // all tiles: as many slots
   config.format.head_dim = 576;
   EXPECT_EQ(status([](auto&) {}), KVARN_ERROR_UNSUPPORTED);
+}
+
+TEST(PlaneWriteCall, OneOrTwoCallsAndAWorkspace) {
+  const kvarn_plane_config config = {
+      {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CUDA, 4, 128, 128}, 1000, 128, 1};
+  kvarn_plane* plane = nullptr;
+  ASSERT_EQ(kvarn_plane_create(&config, &plane), KVARN_OK);
+  kvarn_cuda_plane_write calls[3] = {};
+  for (kvarn_cuda_plane_write& call : calls) {
+    call.plane = plane;
+    call.n_streams = call.n_kv_heads = 1;
+  }
+  alignas(256) uint8_t memory[512] = {};
+  EXPECT_EQ(kvarn_cuda_planes_write(nullptr, 0, nullptr, nullptr), KVARN_OK);
+  EXPECT_EQ(kvarn_cuda_planes_write(calls, -1, nullptr, nullptr), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_planes_write(calls, 2, nullptr, nullptr), KVARN_OK);
+  EXPECT_EQ(kvarn_cuda_planes_write(calls, 2, memory, nullptr), KVARN_OK);
+  EXPECT_EQ(kvarn_cuda_planes_write(calls, 2, memory + 1, nullptr), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_planes_write(calls, 3, nullptr, nullptr), KVARN_ERROR_ARGUMENT);
+
+  const size_t none = kvarn_cuda_planes_write_workspace_bytes(calls, 2);
+  EXPECT_GT(none, 0U);
+  calls[0].n_rows = 127;  // fewer than a tile
+  EXPECT_EQ(kvarn_cuda_planes_write_workspace_bytes(calls, 2), none);
+  calls[0].n_rows = 128;
+  const size_t one = kvarn_cuda_planes_write_workspace_bytes(calls, 2);
+  EXPECT_GT(one, none);
+  calls[1].n_rows = 1280;
+  EXPECT_GT(kvarn_cuda_planes_write_workspace_bytes(calls, 2), one);
+  EXPECT_EQ(kvarn_cuda_planes_write_workspace_bytes(calls, 3), 0U);
+  calls[1].n_kv_heads = 0;
+  EXPECT_EQ(kvarn_cuda_planes_write_workspace_bytes(calls, 2), 0U);
+  kvarn_plane_destroy(plane);
 }
 
 TEST(EncodeCall, WrongCallsAreAnswered) {

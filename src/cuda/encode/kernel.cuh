@@ -68,16 +68,16 @@ __device__ void ClearTile(const EncodeParams& params, const kvarn_cuda_tile& job
   for (int w = static_cast<int>(threadIdx.x); w < kWords; w += kEncodeThreads) codes[w] = 0;
 }
 
-// Encodes a tile that has rows; all threads of the CTA. Has barriers, the last before the codes are
-// written.
-template <bool kKey, int kColumns>
+// Encodes a tile that has rows, which `rows` finds (TileRows); all threads of the CTA. Has
+// barriers, the last before the codes are written.
+template <bool kKey, int kColumns, typename Rows>
 __device__ void EncodeTileOf(const EncodeParams& params, const kvarn_cuda_tile& job,
-                             EncodeShared<kColumns>* shared) {
+                             const Rows& rows, EncodeShared<kColumns>* shared) {
   ListRows(job, params.group, shared);
   ClearTile(params, job, shared);
   __syncthreads();
   TileRegisters<kColumns> tile;
-  LoadTile(params, job, kKey, shared, &tile);
+  LoadTile(params, rows, kKey ? job.balance : nullptr, shared, &tile);
   __syncthreads();
   if constexpr (kKey) {
     EncodeKeyTile(params, job, shared, &tile);
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kColumns <= 4 ? 2 : 1)
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   const kvarn_cuda_tile job = params.tiles[blockIdx.x];
   if ((job.written[0] | job.written[1]) == 0) return;
-  EncodeTileOf<kKey, kColumns>(params, job,
+  EncodeTileOf<kKey, kColumns>(params, job, TileRows{job, params.bf16},
                                reinterpret_cast<EncodeShared<kColumns>*>(shared_bytes));
 }
 

@@ -109,35 +109,46 @@ __device__ void RotateRow(const EncodeParams& params, float* row_buffer, float (
   for (int c = 0; c < kColumns; ++c) x[c] = x[c] * params.rotation_scale + 0.0F;
 }
 
+// Where the rows of a kvarn_cuda_tile lie. Loaders say besides whether values are still to be
+// rounded to fp16.
+struct TileRows {
+  using Row = const uint16_t*;
+  static constexpr bool kToHalf = false;
+
+  const kvarn_cuda_tile& tile;
+  bool bf16;
+
+  __device__ __forceinline__ Row At(int position) const {
+    const bool later = tile.later_rows != nullptr && position >= tile.later_from;
+    return reinterpret_cast<Row>(static_cast<const uint8_t*>(later ? tile.later_rows : tile.rows) +
+                                 position * (later ? tile.later_row_stride : tile.row_stride));
+  }
+  __device__ __forceinline__ float Load(Row row, int d) const {
+    return bf16 ? __uint_as_float(static_cast<uint32_t>(row[d]) << 16)
+                : __half2float(__ushort_as_half(row[d]));
+  }
+};
+
 // Loads the tile; a row with a NaN or Inf becomes zeros, other values are clamped to the fp16
-// range.
-template <int kColumns>
-__device__ void LoadTile(const EncodeParams& params, const kvarn_cuda_tile& tile, bool key,
+// range. `exponents` is the balance, or null.
+template <int kColumns, typename Rows>
+__device__ void LoadTile(const EncodeParams& params, const Rows& rows, const int8_t* exponents,
                          EncodeShared<kColumns>* shared, TileRegisters<kColumns>* registers) {
   const int n = shared->n_rows;
   float balance[kColumns];
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
     const int d = 32 * c + Lane();
-    balance[c] = 1.0F;
-    if (key && tile.balance != nullptr && d < params.head_dim) {
-      balance[c] = BalanceScaleOf(tile.balance[d]);
-    }
+    balance[c] = exponents != nullptr && d < params.head_dim ? BalanceScaleOf(exponents[d]) : 1.0F;
   }
 #pragma unroll
   for (int i = 0; i < kTokensPerThread; ++i) {  // all loads first: they overlap
     const int g = 8 * i + Warp();
-    const int position = shared->position[g < n ? g : 0];
-    const bool later = tile.later_rows != nullptr && position >= tile.later_from;
-    const auto* row = reinterpret_cast<const uint16_t*>(
-        static_cast<const uint8_t*>(later ? tile.later_rows : tile.rows) +
-        position * (later ? tile.later_row_stride : tile.row_stride));
+    const auto row = rows.At(shared->position[g < n ? g : 0]);
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int d = 32 * c + Lane();
-      const uint16_t raw = g < n && d < params.head_dim ? row[d] : uint16_t{0};
-      registers->x[i][c] = params.bf16 ? __uint_as_float(static_cast<uint32_t>(raw) << 16)
-                                       : __half2float(__ushort_as_half(raw));
+      registers->x[i][c] = g < n && d < params.head_dim ? rows.Load(row, d) : 0.0F;
     }
   }
 #pragma unroll
@@ -157,7 +168,9 @@ __device__ void LoadTile(const EncodeParams& params, const kvarn_cuda_tile& tile
     }
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      x[c] = keep ? fminf(fmaxf(x[c], -65504.0F), 65504.0F) * balance[c] : 0.0F;
+      float clean = fminf(fmaxf(x[c], -65504.0F), 65504.0F);
+      if constexpr (Rows::kToHalf) clean = __half2float(__float2half_rn(clean));
+      x[c] = keep ? clean * balance[c] : 0.0F;
     }
     RotateRow(params, &shared->partial[0][Warp()][0], x);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arguments of the kernel that writes rows into planes. Pointers are device memory.
+// Arguments of the kernels that write rows into planes. Pointers are device memory.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,35 @@
 
 namespace kvarn::cuda {
 
+inline constexpr int kMaxPlaneCalls = 2;   // the K and the V of a layer
 inline constexpr int kMaxPlaneSlots = 64;  // one bit each
+
+// Rows of a tile that lie among those of the call and in no slot yet.
+struct CallRows {
+  int32_t first;       // row of the call that belongs at position 0; may be negative
+  int16_t begin, end;  // positions of these rows; none if equal
+  bool alone;          // the other positions are zeros, whatever the slot's memory holds
+  bool counted;        // what they had of values out of range and the like has been counted
+};
+
+// A tile to encode.
+struct PlaneJob {
+  int64_t tile;
+  RowBits written;  // none: no job
+  int32_t slot;     // whose memory has the positions that `rows` does not have
+  CallRows rows;
+};
 
 struct PlaneWriteParams {
   EncodeParams encode;  // without tiles and counts
+  bool key;
   // kvarn_plane, without what only the host needs.
   size_t tiles_at, slots_at, queries_at, exact_at, records_at;
   int64_t n_rows;
   int32_t tail_rows, sink_tiles, n_slots;
-  bool has_balance;
   uint8_t* planes;  // [n_streams][n_kv_heads]
   int64_t plane_stride;
-  int32_t n_kv_heads;
+  int32_t n_streams, n_kv_heads;
   // The rows of the call.
   int32_t n_writes;
   const int64_t* rows;  // [n_writes] stream * n_rows + row
@@ -30,10 +47,23 @@ struct PlaneWriteParams {
   const uint8_t* query;  // fp32 rows, or null
   int32_t heads_per_kv;
   int64_t query_row_stride, query_head_stride;
+  // What is left to the second kernel, or null: nothing is. [n_streams][n_kv_heads][n_jobs]: the
+  // first n_slots jobs may read the memory of their slot, the others only rows of the call.
+  PlaneJob* jobs;
+  int32_t n_jobs;
+  CallRows* slot_rows;  // [n_streams][n_kv_heads][n_slots], to be stored after the jobs
 };
 
-// One CTA a plane; kColumns as for the encoder.
-void LaunchPlaneWriteKey(const PlaneWriteParams& params, int n_streams, void* stream);
-void LaunchPlaneWriteValue(const PlaneWriteParams& params, int n_streams, void* stream);
+struct PlaneWriteCalls {
+  PlaneWriteParams call[kMaxPlaneCalls];
+};
+
+// One CTA a plane and then, if a call has jobs, one a job. kColumns as for the encoder, of the call
+// with the longest rows.
+template <int kColumns>
+void LaunchPlaneWrite(const PlaneWriteCalls& calls, int n_calls, void* stream);
+extern template void LaunchPlaneWrite<2>(const PlaneWriteCalls& calls, int n_calls, void* stream);
+extern template void LaunchPlaneWrite<4>(const PlaneWriteCalls& calls, int n_calls, void* stream);
+extern template void LaunchPlaneWrite<8>(const PlaneWriteCalls& calls, int n_calls, void* stream);
 
 }  // namespace kvarn::cuda

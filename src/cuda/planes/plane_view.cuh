@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A plane in device memory, as its CTA sees it.
+// A plane in device memory and the rows of a call for it, as a CTA sees them.
 #pragma once
 
 #include "cache/tile_life.h"
@@ -10,7 +10,14 @@ namespace kvarn::cuda {
 
 struct DevicePlane {
   const PlaneWriteParams& p;
+  int stream, head;
   uint8_t* memory;
+
+  __device__ DevicePlane(const PlaneWriteParams& params, int index)
+      : p(params),
+        stream(index / params.n_kv_heads),
+        head(index % params.n_kv_heads),
+        memory(params.planes + index * params.plane_stride) {}
 
   __device__ PlaneHeader& Header() const { return *reinterpret_cast<PlaneHeader*>(memory); }
   __device__ TileEntry* Tiles() const { return reinterpret_cast<TileEntry*>(memory + p.tiles_at); }
@@ -25,9 +32,26 @@ struct DevicePlane {
   __device__ uint8_t* Record(int64_t tile) const {
     return memory + p.records_at + (tile - p.sink_tiles) * p.encode.layout.bytes;
   }
-  __device__ TileLife Life() const {
-    return {p.n_rows, p.encode.group, p.tail_rows, p.sink_tiles, p.n_slots, Tiles(), Slots()};
+  __device__ uint8_t* Balance(int64_t tile) const { return Record(tile) + p.encode.layout.balance; }
+
+  __device__ const float* CallRow(int index) const {
+    return reinterpret_cast<const float*>(p.x + index * p.x_row_stride + head * p.x_head_stride);
   }
+  // Of query head h of the KV head.
+  __device__ const float* QueryOfCall(int index, int h) const {
+    return reinterpret_cast<const float*>(p.query + index * p.query_row_stride +
+                                          (static_cast<int64_t>(head) * p.heads_per_kv + h) *
+                                              p.query_head_stride);
+  }
+
+  // What the call leaves to the second kernel.
+  __device__ PlaneJob* Jobs() const {
+    return p.jobs == nullptr ? nullptr : p.jobs + Index() * p.n_jobs;
+  }
+  __device__ CallRows* SlotRows() const { return p.slot_rows + Index() * p.n_slots; }
+
+ private:
+  __device__ int64_t Index() const { return static_cast<int64_t>(stream) * p.n_kv_heads + head; }
 };
 
 }  // namespace kvarn::cuda

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Host side of writing rows into planes on a device: checks and launch.
+// Host side of writing rows into planes on a device: checks, workspace, launch.
 #include <cuda_runtime_api.h>
+
+#include <algorithm>
 
 #include "cache/plane.h"
 #include "codec/rotation.h"
@@ -14,31 +16,73 @@ namespace kvarn::cuda {
 namespace {
 
 constexpr int kMaxHeadsPerKv = 16;
+constexpr int kMaxPlanes = 65535;  // of a call: a grid's y
+constexpr size_t kAlign = 256;
 
-kvarn_status Check(const kvarn_cuda_plane_write& c) {
+constexpr size_t AlignUp(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+bool IsEmpty(const kvarn_cuda_plane_write& c) { return c.n_streams == 0 || c.n_rows == 0; }
+
+kvarn_status CheckShape(const kvarn_cuda_plane_write& c) {
   if (c.plane == nullptr || c.n_streams < 0 || c.n_kv_heads < 1 || c.n_rows < 0) {
     return KVARN_ERROR_ARGUMENT;
   }
   const kvarn_plane& plane = *c.plane;
   if (!IsCudaRecord(plane.config.format, plane.config.format.role)) return KVARN_ERROR_FORMAT;
-  if (plane.HeadDim() > kMaxCudaHeadDim || plane.n_slots > kMaxPlaneSlots ||
-      c.heads_per_kv > kMaxHeadsPerKv) {
-    return KVARN_ERROR_UNSUPPORTED;
+  const bool supported = plane.HeadDim() <= kMaxCudaHeadDim && plane.n_slots <= kMaxPlaneSlots &&
+                         c.heads_per_kv <= kMaxHeadsPerKv &&
+                         int64_t{c.n_streams} * c.n_kv_heads <= kMaxPlanes;
+  return supported ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;
+}
+
+kvarn_status CheckShapes(const kvarn_cuda_plane_write* calls, int32_t n_calls) {
+  if (n_calls < 0 || n_calls > kMaxPlaneCalls || (calls == nullptr && n_calls > 0)) {
+    return KVARN_ERROR_ARGUMENT;
   }
-  if (c.n_streams == 0 || c.n_rows == 0) return KVARN_OK;
+  for (int i = 0; i < n_calls; ++i) {
+    const kvarn_status status = CheckShape(calls[i]);
+    if (status != KVARN_OK) return status;
+  }
+  return KVARN_OK;
+}
+
+kvarn_status CheckPointers(const kvarn_cuda_plane_write& c) {
+  if (IsEmpty(c)) return KVARN_OK;
   const int64_t strides = c.row_stride | c.head_stride | c.query_row_stride | c.query_head_stride;
   const bool legal = c.planes != nullptr && Aligned(c.planes, 64) && c.plane_stride % 64 == 0 &&
-                     static_cast<size_t>(c.plane_stride) >= plane.bytes && c.rows != nullptr &&
-                     c.x != nullptr && strides % 4 == 0 && Aligned(c.x, 4) && Aligned(c.query, 4) &&
-                     (c.query == nullptr || c.heads_per_kv > 0);
+                     c.plane_stride >= 0 && static_cast<size_t>(c.plane_stride) >= c.plane->bytes &&
+                     c.rows != nullptr && c.x != nullptr && strides % 4 == 0 && Aligned(c.x, 4) &&
+                     Aligned(c.query, 4) && (c.query == nullptr || c.heads_per_kv > 0);
   return legal ? KVARN_OK : KVARN_ERROR_ARGUMENT;
+}
+
+// Whether tiles can begin and end within the call; others are too few to be worth a second kernel.
+bool LeavesJobs(const kvarn_cuda_plane_write& c) { return c.n_rows >= c.plane->Group(); }
+
+// A tile for each slot, whose memory it may read, and those that consist of rows of the call.
+int JobsOfPlane(const kvarn_cuda_plane_write& c) {
+  return c.plane->n_slots + c.n_rows / c.plane->Group();
+}
+
+struct Workspace {
+  size_t jobs, slot_rows, bytes;
+};
+
+// `begin` is where that of the call before ends.
+Workspace MakeWorkspace(const kvarn_cuda_plane_write& c, size_t begin) {
+  const auto planes = static_cast<size_t>(c.n_streams) * static_cast<size_t>(c.n_kv_heads);
+  Workspace w = {begin, begin, begin};
+  if (IsEmpty(c) || !LeavesJobs(c)) return w;
+  w.slot_rows = w.jobs + AlignUp(sizeof(PlaneJob) * planes * static_cast<size_t>(JobsOfPlane(c)));
+  w.bytes =
+      w.slot_rows + AlignUp(sizeof(CallRows) * planes * static_cast<size_t>(c.plane->n_slots));
+  return w;
 }
 
 kvarn_status MakeParams(const kvarn_cuda_plane_write& c, PlaneWriteParams* p) {
   const kvarn_plane& plane = *c.plane;
   const Rotation* rotation = FindRotation(plane.HeadDim());
   if (rotation == nullptr) return KVARN_ERROR_MEMORY;
-  *p = {};
   bool ok = false;
   p->encode.small = SmallMatrix(*rotation, &ok);
   if (!ok) return KVARN_ERROR_MEMORY;
@@ -50,6 +94,7 @@ kvarn_status MakeParams(const kvarn_cuda_plane_write& c, PlaneWriteParams* p) {
   p->encode.group = plane.Group();
   p->encode.bits = plane.config.format.bits;
   p->encode.bf16 = false;
+  p->key = plane.config.format.role == KVARN_KEY;
   p->tiles_at = plane.tiles;
   p->slots_at = plane.slots;
   p->queries_at = plane.queries;
@@ -59,9 +104,9 @@ kvarn_status MakeParams(const kvarn_cuda_plane_write& c, PlaneWriteParams* p) {
   p->tail_rows = plane.config.tail_rows;
   p->sink_tiles = plane.config.sink_tiles;
   p->n_slots = plane.n_slots;
-  p->has_balance = plane.record.has_balance;
   p->planes = static_cast<uint8_t*>(c.planes);
   p->plane_stride = c.plane_stride;
+  p->n_streams = c.n_streams;
   p->n_kv_heads = c.n_kv_heads;
   p->n_writes = c.n_rows;
   p->rows = c.rows;
@@ -78,17 +123,47 @@ kvarn_status MakeParams(const kvarn_cuda_plane_write& c, PlaneWriteParams* p) {
 }  // namespace
 }  // namespace kvarn::cuda
 
-kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* call, void* stream) {
-  if (call == nullptr) return KVARN_ERROR_ARGUMENT;
-  kvarn_status status = kvarn::cuda::Check(*call);
-  if (status != KVARN_OK || call->n_streams == 0 || call->n_rows == 0) return status;
-  kvarn::cuda::PlaneWriteParams params;
-  status = kvarn::cuda::MakeParams(*call, &params);
+size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_write* calls,
+                                               int32_t n_calls) {
+  if (kvarn::cuda::CheckShapes(calls, n_calls) != KVARN_OK) return 0;
+  size_t bytes = 0;
+  for (int i = 0; i < n_calls; ++i) bytes = kvarn::cuda::MakeWorkspace(calls[i], bytes).bytes;
+  // More than the arrays: a legal call that needs none must not answer 0.
+  return bytes + kvarn::cuda::kAlign;
+}
+
+kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_t n_calls,
+                                     void* workspace, void* stream) {
+  kvarn_status status = kvarn::cuda::CheckShapes(calls, n_calls);
   if (status != KVARN_OK) return status;
-  if (call->plane->config.format.role == KVARN_KEY) {
-    kvarn::cuda::LaunchPlaneWriteKey(params, call->n_streams, stream);
-  } else {
-    kvarn::cuda::LaunchPlaneWriteValue(params, call->n_streams, stream);
+  if (!kvarn::cuda::Aligned(workspace, kvarn::cuda::kAlign)) return KVARN_ERROR_ARGUMENT;
+  for (int i = 0; i < n_calls; ++i) {
+    status = kvarn::cuda::CheckPointers(calls[i]);
+    if (status != KVARN_OK) return status;
   }
+  kvarn::cuda::PlaneWriteCalls params = {};
+  int n = 0;
+  int dim = 0;
+  size_t bytes = 0;
+  for (int i = 0; i < n_calls; ++i) {
+    const kvarn_cuda_plane_write& call = calls[i];
+    if (kvarn::cuda::IsEmpty(call)) continue;
+    kvarn::cuda::PlaneWriteParams& p = params.call[n++];
+    status = kvarn::cuda::MakeParams(call, &p);
+    if (status != KVARN_OK) return status;
+    dim = std::max(dim, call.plane->HeadDim());
+    const kvarn::cuda::Workspace w = kvarn::cuda::MakeWorkspace(call, bytes);
+    bytes = w.bytes;
+    if (workspace == nullptr || !kvarn::cuda::LeavesJobs(call)) continue;
+    auto* base = static_cast<uint8_t*>(workspace);
+    p.jobs = reinterpret_cast<kvarn::cuda::PlaneJob*>(base + w.jobs);
+    p.n_jobs = kvarn::cuda::JobsOfPlane(call);
+    p.slot_rows = reinterpret_cast<kvarn::cuda::CallRows*>(base + w.slot_rows);
+  }
+  if (n == 0) return KVARN_OK;
+  const auto launch = dim <= 64    ? kvarn::cuda::LaunchPlaneWrite<2>
+                      : dim <= 128 ? kvarn::cuda::LaunchPlaneWrite<4>
+                                   : kvarn::cuda::LaunchPlaneWrite<8>;
+  launch(params, n, stream);
   return cudaPeekAtLastError() == cudaSuccess ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;
 }

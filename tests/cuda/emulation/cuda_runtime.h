@@ -45,6 +45,7 @@ extern ThreadIndex threadIdx, blockIdx;
 void __syncthreads();
 
 inline int __popcll(unsigned long long word) { return __builtin_popcountll(word); }
+inline int __ffs(int word) { return __builtin_ffs(word); }
 inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) {
   *to += value;
   return *to - value;
@@ -74,6 +75,7 @@ inline float __shfl_xor_sync(unsigned, float value, int mask) {
       kvarn_emulation::Exchange(__float_as_uint(value), lane ^ static_cast<unsigned>(mask)));
 }
 inline void __syncwarp() { kvarn_emulation::Ballot(true); }
+inline unsigned __ballot_sync(unsigned, bool value) { return kvarn_emulation::Ballot(value); }
 inline int __all_sync(unsigned, int value) {
   return kvarn_emulation::Ballot(value != 0) == 0xFFFFFFFFU ? 1 : 0;
 }

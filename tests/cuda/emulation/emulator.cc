@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs the threads of a CTA as coroutines of one thread: each runs until it waits for others. CTAs
-// come one after the other. A warp operation or barrier that not all threads reach is an error,
+// come one after the other. Threads take turns forward and backward, so that a missing barrier has
+// a chance to show. A warp operation or barrier that not all threads reach is an error,
 // though it need not be one on a GPU.
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdio>
@@ -28,8 +30,10 @@ struct Meeting {
 };
 
 struct Thread {
-  ucontext_t context;
+  ucontext_t context;  // how it begins
+  jmp_buf rest;        // where it goes on: a jump, unlike a change of context, calls no kernel
   std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
+  bool begun = false;
   bool done = false;
 };
 
@@ -44,20 +48,21 @@ class Cta {
 
   void Run() {
     for (Thread& thread : threads_) {
-      thread.done = false;
+      thread.begun = thread.done = false;
       getcontext(&thread.context);
       thread.context.uc_stack.ss_sp = thread.stack.get();
       thread.context.uc_stack.ss_size = kStackBytes;
-      thread.context.uc_link = &scheduler_;
       makecontext(&thread.context, &Cta::Enter, 0);
     }
     current_cta = this;
     for (size_t left = threads_.size(); left > 0;) {
       left = 0;
-      for (unsigned t = 0; t < threads_.size(); ++t) {
+      backward_ = !backward_;
+      for (size_t i = 0; i < threads_.size(); ++i) {
+        const auto t = static_cast<unsigned>(backward_ ? threads_.size() - 1 - i : i);
         if (threads_[t].done) continue;
         threadIdx = {t, 0, 0};
-        swapcontext(&scheduler_, &threads_[t].context);
+        Resume(&threads_[t]);
         left += threads_[t].done ? 0 : 1;
       }
     }
@@ -86,6 +91,17 @@ class Cta {
     Cta& cta = *current_cta;
     cta.kernel_();
     cta.threads_[threadIdx.x].done = true;
+    _longjmp(cta.scheduler_, 1);
+  }
+  // Until the thread waits or ends.
+  __attribute__((noinline)) void Resume(Thread* thread) {
+    if (_setjmp(scheduler_) != 0) return;
+    if (thread->begun) _longjmp(thread->rest, 1);
+    thread->begun = true;
+    setcontext(&thread->context);
+  }
+  __attribute__((noinline)) void Wait(Thread* thread) {
+    if (_setjmp(thread->rest) == 0) _longjmp(scheduler_, 1);
   }
   [[noreturn]] static void Fail(const char* what) {
     std::printf("not all threads reached %s\n", what);
@@ -101,7 +117,7 @@ class Cta {
       return false;
     }
     while (meeting->round == round) {
-      swapcontext(&threads_[threadIdx.x].context, &scheduler_);
+      Wait(&threads_[threadIdx.x]);
     }
     return false;
   }
@@ -115,7 +131,8 @@ class Cta {
   std::vector<uint32_t> given_, taken_;
   Meeting all_;
   std::vector<Meeting> warps_;
-  ucontext_t scheduler_;
+  jmp_buf scheduler_;
+  bool backward_ = false;
 };
 
 Cta* Cta::current_cta = nullptr;
@@ -139,10 +156,12 @@ uint32_t Ballot(bool value) {
 
 void kvarn_emulation::Launch(const std::function<void()>& kernel, dim3 grid, unsigned n_threads) {
   Cta cta(kernel, n_threads);
-  for (unsigned y = 0; y < grid.y; ++y) {
-    for (unsigned x = 0; x < grid.x; ++x) {
-      blockIdx = {x, y, 0};
-      cta.Run();
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = {x, y, z};
+        cta.Run();
+      }
     }
   }
 }

@@ -5,8 +5,6 @@
 
 namespace kvarn::cuda {
 
-void LaunchPlaneWriteValue(const PlaneWriteParams& params, int n_streams, void* stream) {
-  LaunchPlaneWrite<false>(params, n_streams, stream);
-}
+template void LaunchPlaneWrite<8>(const PlaneWriteCalls& calls, int n_calls, void* stream);
 
 }  // namespace kvarn::cuda

@@ -5,8 +5,6 @@
 
 namespace kvarn::cuda {
 
-void LaunchPlaneWriteKey(const PlaneWriteParams& params, int n_streams, void* stream) {
-  LaunchPlaneWrite<true>(params, n_streams, stream);
-}
+template void LaunchPlaneWrite<4>(const PlaneWriteCalls& calls, int n_calls, void* stream);
 
 }  // namespace kvarn::cuda
