@@ -35,6 +35,14 @@ def plugin_path() -> Path:
 
 
 @pytest.fixture(scope="session")
+def plugins(plugin_path: Path) -> dict[str, Path]:
+    """The plug-in, and the same with a GPU that is played by the host (fake_gpu)."""
+    played = paths.fake_gpu_plugin_path()
+    assert played.exists(), f"no {played}: build the release preset first"
+    return {"cpu": plugin_path, "played gpu": played}
+
+
+@pytest.fixture(scope="session")
 def smollm2() -> Path:
     """SmolLM2-135M: 30 layers, 3 KV heads of 64 dimensions."""
     return models.get(models.SMOLLM2)

@@ -21,6 +21,7 @@ from kvarn_dev.server import Server, first_gap, serve
 DATA = Path(__file__).resolve().parents[2] / "data"
 DEVICE = "kvarn_k8v8_g128"
 FAVOURITE = "kvarn_k4v2_g128"
+ENGINES = ("cpu", "played gpu")
 NEAR_TIE = 0.05  # difference of the two best logits where an answer may part
 
 
@@ -59,18 +60,25 @@ def control(llama_bin, smollm2_f32, tmp_path_factory) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("device", "streams"),
-    [(DEVICE, "separate"), (DEVICE, "unified"), (FAVOURITE, "separate")],
+    ("device", "streams", "engine"),
+    [
+        (DEVICE, "separate", "cpu"),
+        (DEVICE, "unified", "cpu"),
+        (FAVOURITE, "separate", "cpu"),
+        (DEVICE, "separate", "played gpu"),
+        (DEVICE, "unified", "played gpu"),
+    ],
 )
 def test_eight_requests_at_once(
-    device, streams, llama_bin, plugin_path, smollm2_f32, control, tmp_path, record_property
+    device, streams, engine, llama_bin, plugins, smollm2_f32, control, tmp_path, record_property
 ):
+    plugin_path = plugins[engine]
     unified = "--kv-unified" if streams == "unified" else "--no-kv-unified"
     args = ["-c", 4096, unified, "--device", device]
     log = tmp_path / "server.log"
     with serve(llama_bin("llama-server"), smollm2_f32, log, args, settings(plugin_path)) as server:
         gaps = gaps_of(server)
-    print(f"{device}, {streams}: {len(gaps)} of 8 answers part, gaps {gaps};")
+    print(f"{device}, {streams}, {engine}: {len(gaps)} of 8 answers part, gaps {gaps};")
     print(f"fp16 control: {len(control)} of 8, gaps {control}")
     record_property("partings", len(gaps))
     assert all(gap < NEAR_TIE for gap in [*gaps, *control])
@@ -78,8 +86,10 @@ def test_eight_requests_at_once(
     assert int(sealed) > 0 and int(generic) == 0
 
 
-def test_slot_survives_save_and_restore(llama_bin, plugin_path, smollm2_f32, tmp_path):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_slot_survives_save_and_restore(engine, llama_bin, plugins, smollm2_f32, tmp_path):
     """A saved slot continues as the original did, in a server whose slot held something else."""
+    plugin_path = plugins[engine]
     first, other = prompts()[:2]
     args = ["-c", 4096, "--no-kv-unified", "--device", DEVICE, "--slot-save-path", tmp_path]
     log = tmp_path / "server.log"
@@ -96,8 +106,10 @@ def test_slot_survives_save_and_restore(llama_bin, plugin_path, smollm2_f32, tmp
     assert gap is None or gap < NEAR_TIE
 
 
-def test_sequence_copied_to_another_stream(llama_bin, plugin_path, smollm2_f32, tmp_path):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sequence_copied_to_another_stream(engine, llama_bin, plugins, smollm2_f32, tmp_path):
     """Two answers to one prompt: the server evaluates it once and copies the stream."""
+    plugin_path = plugins[engine]
     args = ["-c", 4096, "--no-kv-unified", "--device", DEVICE]
     log = tmp_path / "server.log"
     with serve(llama_bin("llama-server"), smollm2_f32, log, args, settings(plugin_path)) as server:

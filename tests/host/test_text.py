@@ -94,6 +94,21 @@ def test_batches_do_not_matter(run_llama, smollm2_f32):
     assert abs(seen[0] / seen[1] - 1) < 1e-3
 
 
+def test_text_from_a_gpu(run_llama, plugins, smollm2):
+    """Graphs in pieces, planes in memory that the host does not see, plans shared by layers."""
+    text = (DATA / "prompt.txt").read_text()[:2500]
+    args = ["-m", smollm2, "-p", text, "-n", "16", "-c", "2048", "-b", "128", "-fa", "on"]
+    args += ["--temp", "0", "-no-cnv", "--no-display-prompt", "-v"]
+    env = {"KVARN_SLIDING": "on", "GGML_BACKEND_PATH": str(plugins["played gpu"])}
+    stock = run_llama("llama-completion", *args, "--device", "CUDA0", env=env)
+    run = run_llama("llama-completion", *args, cache="kvarn_k8v8_g128", env=env)
+    assert run.stdout == stock.stdout
+    done = counters(run.stderr)
+    assert done["written"] > 500 and done["sealed"] > 0
+    assert done["attention"] > 0 and done["generic"] == 0
+    assert "(balanced, CUDA) on CUDA0" in run.stderr
+
+
 @pytest.mark.parametrize(("context", "limit"), [(8192, 0.30), (32768, 0.25)])
 def test_memory(context, limit, run_llama, smollm2):
     args = ["-m", smollm2, "-p", "Hello", "-n", "1", "-c", str(context), "-fa", "on"]
@@ -125,11 +140,13 @@ def test_ring_of_a_sliding_window(answer):
     assert run.stdout[:16] == answer("gemma3", "f16").stdout[:16]
 
 
-def test_context_shift(run_llama, smollm2):
+@pytest.mark.parametrize("engine", ["cpu", "played gpu"])
+def test_context_shift(engine, run_llama, plugins, smollm2):
     """The oldest tokens are dropped several times; K rows of all layers are rotated in place."""
     args = ["-m", smollm2, "-p", "Once upon a time", "-n", "700", "-c", "512", "-fa", "on"]
     args += ["--temp", "0", "-no-cnv", "--no-display-prompt", "-v", "--context-shift"]
     args += ["--ignore-eos"]
-    run = run_llama("llama-completion", *args, cache="kvarn_k8v8_g128", env={"KVARN_SLIDING": "on"})
+    env = {"KVARN_SLIDING": "on", "GGML_BACKEND_PATH": str(plugins[engine])}
+    run = run_llama("llama-completion", *args, cache="kvarn_k8v8_g128", env=env)
     assert counters(run.stderr)["generic"] >= 30
     assert len(run.stdout) > 1000 and "\ufffd" not in run.stdout

@@ -26,14 +26,6 @@ uint64_t NextGraph() {
   return ++number;
 }
 
-// Our kernels take the rows of a write in this form.
-bool TakesRows(const SetRowsPart& part) {
-  return part.indices->type == GGML_TYPE_I64 && part.indices->nb[0] == sizeof(int64_t);
-}
-bool TakesRows(const SetRowsJob& job) {
-  return TakesRows(job.parts[0]) && (job.n_parts < 2 || TakesRows(job.parts[1]));
-}
-
 kvarn_cuda_plane_write WriteOf(const SetRowsPart& part) {
   const KvTensor& kv = *part.kv;
   kvarn_cuda_plane_write write = {};
@@ -57,6 +49,21 @@ kvarn_cuda_plane_write WriteOf(const SetRowsPart& part) {
     write.query_head_stride = static_cast<int64_t>(query->nb[2]);
   }
   return write;
+}
+
+size_t WritesOf(const SetRowsJob& job, kvarn_cuda_plane_write (&writes)[2]) {
+  for (int i = 0; i < job.n_parts; ++i) writes[i] = WriteOf(job.parts[i]);
+  return kvarn_cuda_planes_write_workspace_bytes(writes, job.n_parts);
+}
+
+// Whether our kernels serve a write: its row numbers, head dims, and tails of few tiles.
+bool IsServed(const SetRowsJob& job) {
+  for (int i = 0; i < job.n_parts; ++i) {
+    const ggml_tensor* indices = job.parts[i].indices;
+    if (indices->type != GGML_TYPE_I64 || indices->nb[0] != sizeof(int64_t)) return false;
+  }
+  kvarn_cuda_plane_write writes[2];
+  return WritesOf(job, writes) != 0;
 }
 
 bool HasWork(const GraphNodes& graph, int first, int end) {
@@ -111,7 +118,7 @@ void GraphRun::PlanNode(const GraphNodes& graph, int index) {
       return;
     }
     SetRowsJob job;
-    if (PlanSetRows(graph, index, &unused_, &job) && TakesRows(job)) {
+    if (PlanSetRows(graph, index, &unused_, &job) && IsServed(job)) {
       steps_.push_back({index, Kind::kSetRows, set_rows_.size()});
       set_rows_.push_back(job);
       return;
@@ -177,10 +184,8 @@ ggml_status GraphRun::RunInner(ggml_cgraph* graph, int first, int end) {
 
 kvarn_status GraphRun::RunSetRows(const SetRowsJob& job) {
   kvarn_cuda_plane_write writes[2];
-  for (int i = 0; i < job.n_parts; ++i) writes[i] = WriteOf(job.parts[i]);
-  const size_t bytes = kvarn_cuda_planes_write_workspace_bytes(writes, job.n_parts);
-  uint8_t* workspace = write_workspace_.Get(bytes);
-  if (workspace == nullptr && bytes > 0) return KVARN_ERROR_MEMORY;
+  uint8_t* workspace = write_workspace_.Get(WritesOf(job, writes));
+  if (workspace == nullptr) return KVARN_ERROR_MEMORY;
   return kvarn_cuda_planes_write(writes, job.n_parts, workspace, handoff_.stream());
 }
 

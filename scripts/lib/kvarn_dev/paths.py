@@ -25,5 +25,10 @@ def plugin_path() -> Path:
     return ROOT / "build" / "release" / "plugins" / "ggml" / "libggml-kvarn.so"
 
 
+def fake_gpu_plugin_path() -> Path:
+    """The same with a GPU that is played by the host, for tests."""
+    return ROOT / "build/release/tests/host/fake_gpu/libggml-kvarn-fake-gpu.so"
+
+
 def cores() -> int:
     return len(os.sched_getaffinity(0))
