@@ -77,6 +77,7 @@ bool ReadConfig(Config* config, std::string* error) {
     *error = Complain("KVARN_SLIDING", value, "auto, on, off");
     return false;
   }
+  config->cuda_graphs = std::getenv("GGML_CUDA_DISABLE_GRAPHS") == nullptr;
   if (Get("KVARN_ISA", &config->isa)) {
     const kvarn_status status = kvarn_isa_force(config->isa.c_str());
     if (status != KVARN_OK) {

@@ -20,6 +20,7 @@ struct Config {
   int sink_tokens = -1;                    // KVARN_SINK; -1 = one tile
   Sliding sliding = Sliding::kAuto;        // KVARN_SLIDING
   std::string isa;                         // KVARN_ISA; empty = the best one
+  bool cuda_graphs = true;                 // GGML_CUDA_DISABLE_GRAPHS, the host's own: off if set
 };
 
 // Read and check the environment; false fills `error` with one sentence that names the variable,

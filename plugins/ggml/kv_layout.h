@@ -17,7 +17,7 @@
 
 namespace kvarn::ggml_plugin {
 
-// What a device writes into its KV caches.
+// What a device writes into its KV caches, and how.
 struct KvFormat {
   kvarn_preset preset = {};
   kvarn_mode mode = KVARN_BALANCED;
@@ -25,6 +25,7 @@ struct KvFormat {
   int32_t tail_rows = 0;
   int32_t sink_tiles = 0;
   Sliding sliding = Sliding::kAuto;
+  bool cuda_graphs = true;
 };
 
 struct KvIdentity {

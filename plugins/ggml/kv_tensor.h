@@ -63,6 +63,7 @@ class KvTensor {
 
   // What decides where rows lie was changed through the functions above, and may now differ between
   // heads, or between K and V. False again after the call.
+  bool touched() const { return touched_; }
   bool TakeTouched() { return std::exchange(touched_, false); }
   // kvarn_plane_life of the planes of a stream, and whether it is the same for all heads.
   struct Life {

@@ -56,6 +56,7 @@ KvFormat FormatOf(const Config& config, const kvarn_preset& preset) {
   format.sink_tiles =
       config.sink_tokens >= 0 ? (config.sink_tokens + preset.group - 1) / preset.group : 1;
   format.sliding = config.sliding;
+  format.cuda_graphs = config.cuda_graphs;
   return format;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/graph_run.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "counters.h"
@@ -99,6 +100,7 @@ GraphRun::GraphRun(Device* device, ggml_backend_t inner)
       handoff_(device, inner),
       checks_(device),
       plans_(device->memory),
+      step_graph_(device->format.cuda_graphs),
       write_workspace_(device->memory) {}
 
 std::unique_ptr<GraphRun> GraphRun::New(Device* device, ggml_backend_t inner) {
@@ -140,14 +142,17 @@ void GraphRun::PlanNode(const GraphNodes& graph, int index) {
     }
   }
   steps_.push_back({index, Kind::kGeneric, 0});
+  may_record_ = false;
 }
 
 bool GraphRun::Plan(const GraphNodes& graph) {
+  may_record_ = true;
   steps_.clear();
   set_rows_.clear();
   attention_.clear();
   if (!checks_.CheckPlacement(graph)) return false;
   for (int i = 0; i < graph.n; ++i) {
+    if (graph[i]->op == GGML_OP_MUL_MAT_ID) may_record_ = false;  // may wait for the GPU
     if (IsViewOp(graph[i]) || !TouchesPlanes(graph[i])) continue;
     if (!checks_.CheckWrite(graph[i])) return false;
     PlanNode(graph, i);
@@ -225,29 +230,35 @@ kvarn_status GraphRun::RunStep(const GraphNodes& graph, const Step& step) {
   return KVARN_ERROR_UNSUPPORTED;
 }
 
-ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
-  cudaSetDevice(device_->engine.gpu);
-  const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
-  if (!Plan(graph)) return GGML_STATUS_FAILED;
-  if (steps_.empty()) return inner_->iface.graph_compute(inner_, cgraph);
-  plans_.BeginGraph();
+bool GraphRun::CachesTouched() const {
+  return std::any_of(attention_.begin(), attention_.end(), [](const AttentionJob& job) {
+    return job.keys->touched() || job.values->touched();
+  });
+}
+
+// Layers that share the plan of a step are known by the writes to their caches.
+void GraphRun::NoteWrites() {
   const uint64_t number = NextGraph();
-  kvarn_status status = AgreeOnLives();
+  for (const SetRowsJob& job : set_rows_) {
+    for (int i = 0; i < job.n_parts; ++i) {
+      KvTensor* kv = job.parts[i].kv;
+      const auto rows = reinterpret_cast<uintptr_t>(job.parts[i].indices->data);
+      kv->SetHistory(Mix(Mix(kv->history(), number), rows));
+    }
+  }
+}
+
+ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
+  plans_.BeginGraph();
   int next = 0;
+  kvarn_status status = KVARN_OK;
   for (const Step& step : steps_) {
-    if (status != KVARN_OK) break;
     if (HasWork(graph, next, step.node)) {
       const ggml_status inner_status = RunInner(cgraph, next, step.node);
       if (inner_status != GGML_STATUS_SUCCESS) return inner_status;
     }
     status = RunStep(graph, step);
-    if (step.kind == Kind::kSetRows) {
-      for (const SetRowsPart& part : set_rows_[step.index].parts) {
-        if (part.kv == nullptr) continue;
-        const auto rows = reinterpret_cast<uintptr_t>(part.indices->data);
-        part.kv->SetHistory(Mix(Mix(part.kv->history(), number), rows));
-      }
-    }
+    if (status != KVARN_OK) break;
     next = step.node + 1;
   }
   handoff_.ToInner();
@@ -256,6 +267,32 @@ ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
     return GGML_STATUS_FAILED;
   }
   return HasWork(graph, next, graph.n) ? RunInner(cgraph, next, graph.n) : GGML_STATUS_SUCCESS;
+}
+
+ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
+  cudaSetDevice(device_->engine.gpu);
+  step_graph_.Next(cgraph->uid);
+  if (step_graph_.Recorded() && !CachesTouched()) {
+    NoteWrites();
+    counters.attention_calls.fetch_add(attention_.size(), std::memory_order_relaxed);
+    return step_graph_.Launch(&handoff_) ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
+  }
+  const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
+  if (!Plan(graph)) return GGML_STATUS_FAILED;
+  if (steps_.empty()) return inner_->iface.graph_compute(inner_, cgraph);
+  if (step_graph_.Recorded()) step_graph_.Unsettle();
+  if (AgreeOnLives() != KVARN_OK) {
+    LogError("caches that the host has changed could not be read");
+    return GGML_STATUS_FAILED;
+  }
+  NoteWrites();
+  if (!may_record_ || !step_graph_.Settled() || !step_graph_.Begin(&handoff_)) {
+    return RunSteps(cgraph, graph);
+  }
+  const ggml_status status = RunSteps(cgraph, graph);
+  if (!step_graph_.End(&handoff_)) return RunSteps(cgraph, graph);
+  if (status != GGML_STATUS_SUCCESS) return status;
+  return step_graph_.Launch(&handoff_) ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
 }
 
 }  // namespace kvarn::ggml_plugin

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs a graph on a GPU: the host's CUDA backend gets it in pieces, cut at the nodes on planes,
-// which run on our kernels. Nothing waits for the GPU, but for nodes of the generic kind and after
-// the host has changed a cache.
+// which run on our kernels; a graph that comes again and again becomes one CUDA graph. Nothing
+// waits for the GPU, but for nodes of the generic kind and after the host has changed a cache.
 #ifndef KVARN_PLUGINS_GGML_CUDA_GRAPH_RUN_H_
 #define KVARN_PLUGINS_GGML_CUDA_GRAPH_RUN_H_
 
@@ -11,6 +11,7 @@
 
 #include "cuda/attention_plans.h"
 #include "cuda/handoff.h"
+#include "cuda/step_graph.h"
 #include "graph_checks.h"
 #include "node_set_rows.h"
 
@@ -33,8 +34,11 @@ class GraphRun {
   };
 
   bool Plan(const GraphNodes& graph);
+  bool CachesTouched() const;
   void PlanNode(const GraphNodes& graph, int index);
   kvarn_status AgreeOnLives();
+  ggml_status RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph);
+  void NoteWrites();
   ggml_status RunInner(ggml_cgraph* graph, int first, int end);
   kvarn_status RunStep(const GraphNodes& graph, const Step& step);
   kvarn_status RunSetRows(const SetRowsJob& job);
@@ -45,7 +49,9 @@ class GraphRun {
   Handoff handoff_;
   GraphChecks checks_;
   AttentionPlans plans_;
-  JobError unused_;  // of jobs whose callbacks are not used here
+  StepGraph step_graph_;
+  bool may_record_ = false;  // what Plan found may be recorded once and launched again
+  JobError unused_;          // of jobs whose callbacks are not used here
   std::vector<Step> steps_;
   std::vector<SetRowsJob> set_rows_;
   std::vector<AttentionJob> attention_;
