@@ -5,7 +5,9 @@ Needs a GPU, PyTorch with CUDA and the shared library of the kernels. One layer 
 chunk of query tokens behind a context whose full tiles are records. The anchors compute the same
 products, causal, on bf16 rows; where a chunk has a context they get it as a mask aligned to the
 last row. Times are medians of CUDA events; L2 is left as the call before left it, since the inputs
-of a chunk are small beside its work.
+of a chunk are small beside its work. With --planes the same rows lie as tiles that a table finds:
+the context as records, all others exact, queries and outputs in fp32 and visibility in a mask whose
+map is made outside the times.
 
 Example: cuda_prefill_bench.py --library libkvarn_cuda.so --presets k4v2 k8v8
 """
@@ -89,6 +91,44 @@ class Call:
         self.call.seal_lag = -1
         self.run()
 
+    def use_planes(self, context: int, chunk: int, opts) -> None:
+        """Tile 0 of a context stays exact, as a sink does."""
+        call, length = self.call.attention, context + chunk
+        exact = [0] * (context > 0) + [-1] * (context // GROUP - 1)
+        tiles = exact + [GROUP * (1 + i) for i in range((chunk + GROUP - 1) // GROUP)]
+
+        def rows(*shape, dtype):
+            self.keep.append(torch.randn(*shape, device="cuda").to(dtype))
+            return self.keep[-1].data_ptr()
+
+        slots = GROUP * (2 + (chunk + GROUP - 1) // GROUP)
+        call.exact_keys, call.exact_values = (
+            rows(slots, opts.kv_heads, opts.dim, dtype=torch.float16) for _ in range(2)
+        )
+        table = torch.tensor(tiles, dtype=torch.int32, device="cuda")
+        call.tile_table, call.tile_table_stride = table.data_ptr(), len(tiles)
+        last = torch.arange(context, length, device="cuda")[:, None]
+        hidden = torch.arange(length, device="cuda")[None, :] > last
+        mask = torch.zeros(chunk, length, dtype=torch.float16, device="cuda")
+        mask.masked_fill_(hidden, float("-inf"))
+        seen = torch.empty((chunk + 15) // 16, len(tiles), dtype=torch.uint8, device="cuda")
+        self.keep += [table, mask, seen]
+        call.mask, call.mask_token_stride = mask.data_ptr(), 2 * length
+        if opts.planes == "map":
+            call.mask_map, call.mask_map_stride = seen.data_ptr(), len(tiles)
+        call.query, call.out = (
+            rows(chunk, call.n_heads, opts.dim, dtype=torch.float32) for _ in range(2)
+        )
+        call.query_dtype = 2
+        call.query_head_stride = call.out_head_stride = 4 * opts.dim
+        call.query_token_stride = call.out_token_stride = 4 * opts.dim * call.n_heads
+        step = ctypes.c_int64(2 * length)
+        self.library.kvarn_cuda_mask_map(
+            ctypes.c_void_p(call.mask), step, step, 1, chunk, length, GROUP,
+            ctypes.c_void_p(seen.data_ptr()), None,
+        )  # fmt: skip
+        self.run()
+
     def run(self) -> None:
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         status = self.library.kvarn_cuda_prefill_run(ctypes.byref(self.call), stream)
@@ -140,7 +180,11 @@ def main() -> None:
     parser.add_argument("--kv-heads", type=int, default=8)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--no-anchors", action="store_true")
+    parser.add_argument("--planes", choices=["map", "mask"], help="also by a table of tiles")
     opts = parser.parse_args()
+    if opts.planes and opts.bf16:
+        parser.error("--planes has fp16 rows: leave out --bf16")
     library = load(opts.library)
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, head dim {opts.dim},"
@@ -152,13 +196,17 @@ def main() -> None:
             for context in opts.contexts:
                 visible = chunk * context + chunk * (chunk + 1) // 2
                 flop = 4 * opts.kv_heads * gqa * opts.dim * visible
-                base = anchors(context, chunk, gqa, opts)
+                base = {} if opts.no_anchors else anchors(context, chunk, gqa, opts)
                 line = f"gqa {gqa} chunk {chunk:4} context {context:5}"
                 for name, us in base.items():
                     line += f" | {name} {us:7.1f} us {flop / us / 1e6:5.0f} TF"
                 for preset in opts.presets:
-                    us = median_us(Call(library, preset, context, chunk, gqa, opts).run, opts.runs)
+                    call = Call(library, preset, context, chunk, gqa, opts)
+                    us = median_us(call.run, opts.runs)
                     line += f" | {preset} {us:7.1f} us {flop / us / 1e6:5.0f} TF"
+                    if opts.planes:
+                        call.use_planes(context, chunk, opts)
+                        line += f" planes {median_us(call.run, opts.runs):7.1f} us"
                     line += "".join(f" {b / us:.2f}x {name}" for name, b in base.items())
                 print(line, flush=True)
 

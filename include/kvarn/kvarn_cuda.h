@@ -63,7 +63,7 @@ typedef struct kvarn_cuda_decode {
   kvarn_format value_format;  // order CUDA, balanced
   kvarn_dtype dtype;          // of exact rows: KVARN_FP16 or KVARN_BF16
   // Of query and out: the dtype of the rows, or KVARN_FP32 with a tile_table and rows of
-  // KVARN_FP16. Queries are then rounded to fp16 as they are read; outputs are not clamped.
+  // KVARN_FP16. Queries are then rounded to fp16, which they must fit; outputs are not clamped.
   kvarn_dtype query_dtype;
 
   int32_t n_sequences;  // >= 0

@@ -38,12 +38,12 @@ class Decode(ctypes.Structure):
         ("value_format", Format),
         *_fields(
             "i:dtype i:query_dtype i:n_sequences i:n_tokens i:n_heads i:n_kv_heads p:key_records"
-            f" p:value_records {_records(*_SEQUENCE_STRIDES)} p:lengths p:sealed_rows p:sink_rows p:ring_base"
-            " i:ring_base_stride i:tile_table_stride p:tile_table p:query l:query_sequence_stride"
-            " l:query_token_stride"
-            " l:query_head_stride p:out l:out_sequence_stride l:out_token_stride l:out_head_stride"
-            " f:scale f:softcap i:window f:max_bias p:sinks p:mask l:mask_sequence_stride"
-            " l:mask_token_stride p:mask_map i:mask_map_stride"
+            f" p:value_records {_records(*_SEQUENCE_STRIDES)} p:lengths p:sealed_rows p:sink_rows"
+            " p:ring_base i:ring_base_stride i:tile_table_stride p:tile_table p:query"
+            " l:query_sequence_stride l:query_token_stride l:query_head_stride p:out"
+            " l:out_sequence_stride l:out_token_stride l:out_head_stride f:scale f:softcap i:window"
+            " f:max_bias p:sinks p:mask l:mask_sequence_stride l:mask_token_stride p:mask_map"
+            " i:mask_map_stride"
         ),
     ]
 
@@ -70,8 +70,8 @@ class Append(ctypes.Structure):
             "i:dtype i:n_sequences i:n_rows i:n_heads i:n_kv_heads p:row_begin p:lengths p:new_keys"
             " p:new_values l:new_key_row_stride l:new_key_head_stride l:new_value_row_stride"
             " l:new_value_head_stride p:query l:query_row_stride l:query_head_stride p:key_records"
-            f" p:value_records {_records('', '')} p:ring_base i:ring_base_stride p:sink_rows p:query_rms"
-            " l:query_rms_row_stride i:tail_rows i:balance_tile p:sealed_rows p:counts"
+            f" p:value_records {_records('', '')} p:ring_base i:ring_base_stride p:sink_rows"
+            " p:query_rms l:query_rms_row_stride i:tail_rows i:balance_tile p:sealed_rows p:counts"
         ),
     ]
 

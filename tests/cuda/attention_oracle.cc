@@ -197,7 +197,7 @@ void AttentionSetup::CompareRow(int sequence, int token, int head, const std::ve
     norm += out[d] * out[d];
   }
   const double bound = Bound(sequence, token, head, logits, values, tile_of, query_noise, out);
-  const double share = std::sqrt(error) / bound;
+  const double share = error == 0.0 ? 0.0 : std::sqrt(error) / bound;  // rows that see nothing
   errors->worst_share = share <= errors->worst_share ? errors->worst_share : share;  // NaN stays
   if (norm > 0.0)
     errors->worst_relative = std::max(errors->worst_relative, std::sqrt(error / norm));

@@ -171,11 +171,23 @@ TEST(PrefillCall, WrongCallsAreAnswered) {
   EXPECT_EQ(with([](auto& c) { c.seal_lag = -2; }), KVARN_ERROR_ARGUMENT);
   EXPECT_EQ(with([](auto& c) { c.attention.ring_rows = 100; }), KVARN_ERROR_ARGUMENT);
   const int32_t table = KVARN_CUDA_TILE_EMPTY;
-  EXPECT_EQ(with([&](auto& c) {
-              c.attention.tile_table = &table;
-              c.attention.tile_table_stride = 1;
-            }),
+  const uint16_t mask = 0;
+  const auto with_table = [&](auto change) {
+    return with([&](auto& c) {
+      c.attention.tile_table = &table;
+      c.attention.tile_table_stride = 1;
+      c.attention.mask = &mask;
+      c.attention.key_format.head_dim = 48;  // that no kernel has
+      c.total_tokens = -1;                   // not read
+      change(c);
+    });
+  };
+  EXPECT_EQ(with_table([](auto&) {}), KVARN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(with_table([](auto& c) { c.attention.query_dtype = KVARN_FP32; }),
             KVARN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(with_table([](auto& c) { c.attention.mask = nullptr; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with_table([](auto& c) { c.attention.window = 5; }), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(with_table([](auto& c) { c.seal_lag = 0; }), KVARN_ERROR_ARGUMENT);
   // More blocks than a grid has.
   EXPECT_EQ(with([](auto& c) {
               c.attention.n_tokens = c.total_tokens = 1 << 30;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include "attention_setup.h"
 
 namespace kvarn_cuda_test {
@@ -9,6 +11,53 @@ void SetTokens(const std::vector<int>& before, const std::vector<int>& chunks, A
   c->chunks = chunks;
   c->lengths.clear();
   for (size_t i = 0; i < chunks.size(); ++i) c->lengths.push_back(before[i] + chunks[i]);
+}
+
+// Tiles in any state, and a mask that alone says who sees what: as many query tokens for each
+// sequence, anywhere.
+std::vector<AttentionCase> TableCases() {
+  std::vector<AttentionCase> cases;
+  const auto add = [&](int n_tokens, auto change) {
+    AttentionCase c;
+    c.heads_per_kv = 4;
+    c.tile_table = c.planes = c.mask = c.mask_map = c.float_queries = true;
+    c.lengths = {1000, 0, 129, 3001, 64, 700};
+    change(c);
+    c.chunks.assign(c.lengths.size(), n_tokens);
+    cases.push_back(c);
+  };
+  for (const int n_tokens : {1, 33, 110, 200}) {  // the last two decode ahead, where they can
+    for (const bool map : {false, true}) {
+      for (const bool floats : {false, true}) {
+        add(n_tokens, [&](AttentionCase& c) { c.mask_map = map, c.float_queries = floats; });
+      }
+    }
+    add(n_tokens, [](AttentionCase& c) { c.planes = false; });
+    add(n_tokens, [](AttentionCase& c) { c.softcap = 20.0F, c.sink_logits = true; });
+    add(n_tokens, [](AttentionCase& c) { c.max_bias = 4.0F; });
+    add(n_tokens, [](AttentionCase& c) { c.balance_changes = true; });
+    add(n_tokens, [](AttentionCase& c) { c.dtype = KVARN_BF16, c.float_queries = false; });
+    for (const int gqa : {1, 3, 16}) {
+      add(n_tokens, [&](AttentionCase& c) { c.heads_per_kv = gqa; });
+    }
+    for (const int dim : {64, 128, 256}) {
+      for (const int group : {64, 128}) {
+        add(n_tokens, [&](AttentionCase& c) {
+          c.key_dim = c.value_dim = dim, c.group = group, c.value_bits = 4;
+        });
+      }
+    }
+  }
+  for (const int bits : {2, 3, 8}) {
+    for (const int n_tokens : {33, 110}) {
+      add(n_tokens, [&](AttentionCase& c) { c.key_bits = c.value_bits = bits; });
+    }
+  }
+  for (const int n_tokens : {20, 120}) {
+    add(n_tokens, [](AttentionCase& c) { c.lengths = {100000}, c.n_kv_heads = 1; });
+    add(n_tokens, [](AttentionCase& c) { c.lengths = {128, 90001}; });
+  }
+  return cases;
 }
 
 }  // namespace
@@ -88,6 +137,7 @@ std::vector<AttentionCase> PrefillCases() {
     });
     option([](AttentionCase& c) { c.balance_changes = true; });
   }
+  for (AttentionCase& c : TableCases()) cases.push_back(std::move(c));
   for (const float gain : {1e-3F, 50.0F}) {
     add(before, ragged, [&](AttentionCase& c) { c.key_gain = gain; });
     add(before, ragged, [&](AttentionCase& c) { c.value_gain = gain; });

@@ -6,6 +6,7 @@
 
 #include "cuda/attention/launch.h"
 #include "cuda/attention/shape.h"
+#include "cuda/common/launch_kernel.h"
 
 namespace kvarn::cuda {
 namespace {
@@ -286,7 +287,7 @@ __global__ void __launch_bounds__(kPlanThreads) PlanKernel(const __grid_constant
 }  // namespace
 
 void LaunchPlan(const DecodeParams& params, void* stream) {
-  PlanKernel<<<1, kPlanThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
+  LaunchKernel(PlanKernel, dim3(1), kPlanThreads, params, stream);
 }
 
 }  // namespace kvarn::cuda

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/prefill/queries.cuh"
+#include "cuda/prefill/tiles.cuh"
 #include "cuda/prefill/weights.cuh"
 
 namespace kvarn::cuda {
@@ -12,7 +13,7 @@ namespace kvarn::cuda {
 // K or V of a KV head as exact rows.
 struct ExactRows {
   const unsigned char* chunk;  // row of the first query token of the sequence
-  const unsigned char* kept;   // row 0 of sinks and rings
+  const unsigned char* kept;   // row 0 of all others
   int64_t chunk_stride, kept_stride;
 };
 template <bool kKey>
@@ -24,17 +25,21 @@ __device__ __forceinline__ ExactRows RowsOf(const PrefillParams& p, const QueryB
               head * (kKey ? p.call.chunk_key_head_stride : p.call.chunk_value_head_stride) +
               block.first_token * chunk_stride,
           static_cast<const unsigned char*>(kKey ? call.exact_keys : call.exact_values) +
-              head * (kKey ? call.exact_key_head_stride : call.exact_value_head_stride),
+              head * (kKey ? call.exact_key_head_stride : call.exact_value_head_stride) +
+              block.sequence *
+                  (kKey ? call.exact_key_sequence_stride : call.exact_value_sequence_stride),
           chunk_stride, kKey ? call.exact_key_row_stride : call.exact_value_row_stride};
 }
-// Kept row of the first position of a tile: in the sink or the ring; any if the tile is in the
-// chunk.
+// Kept row of the first position of a tile: in the sink or the ring, or by the table; any if the
+// tile is in the chunk.
 template <typename Shape>
 __device__ __forceinline__ int KeptRowOfTile(const PrefillParams& p, const QueryBlock& block,
                                              int tile) {
+  const kvarn_cuda_decode& call = p.call.attention;
+  if (p.listed) return call.tile_table[int64_t{block.sequence} * call.tile_table_stride + tile];
   const int first = tile * Shape::kGroup;
   if (block.sink_rows && first < block.sink_end) return block.sink_row;
-  return first < block.start ? RingRowOfTile(p.call.attention, block.sequence, tile) : 0;
+  return first < block.start ? RingRowOfTile(call, block.sequence, tile) : 0;
 }
 
 // Rows of a stage, all of one tile; zeros behind the last row that any query sees (a weight of 0
@@ -60,33 +65,54 @@ __device__ __forceinline__ void CopyRows(const PrefillParams& p, const QueryBloc
   }
 }
 
-// The stages of a block: the sink's, then the open ones.
+// The stages of a block: the sink's, then the open ones; or those of its exact tiles.
+template <typename Shape>
 class ExactStages {
  public:
-  template <typename Shape>
-  __device__ __forceinline__ static ExactStages Of(const PrefillParams& p,
-                                                   const QueryBlock& block) {
-    ExactStages s;
+  __device__ __forceinline__ static ExactStages Of(const PrefillParams& p, const QueryBlock& block,
+                                                   unsigned char* shared) {
+    ExactStages s = {};
+    s.last_ = block.high;
+    if (p.listed) {
+      s.StartTile(NextTile(p, block, shared, kExactTiles, 0));
+      return s;
+    }
     const int visible = FirstVisible(p, block.low) / kStageRows * kStageRows;
     s.sink_end_ = block.sink_end;
     s.open_ = max(RecordEnd<Shape>(p, block, block.low), visible);
     s.at_ = visible < block.sink_end ? visible : s.open_;
-    s.last_ = block.high;
     return s;
   }
   __device__ __forceinline__ bool Done() const { return at_ > last_; }
   __device__ __forceinline__ StageColumns at() const {
     return {at_ < sink_end_ ? Part::kSink : Part::kOpen, at_, at_ + kStageRows - 1, at_};
   }
-  __device__ __forceinline__ void Next() {
+  __device__ __forceinline__ void Next(const PrefillParams& p, const QueryBlock& block,
+                                       unsigned char* shared) {
     const bool sink = at_ < sink_end_;
     at_ += kStageRows;
+    if (p.listed && at_ % Shape::kGroup == 0) {
+      StartTile(NextTile(p, block, shared, kExactTiles, at_ / Shape::kGroup));
+    }
     if (sink && at_ >= sink_end_) at_ = open_;
   }
 
  private:
+  __device__ __forceinline__ void StartTile(int tile) {
+    at_ = tile < 0 ? last_ + 1 : tile * Shape::kGroup;
+  }
+
   int at_, sink_end_, open_, last_;
 };
+
+// Whether all rows of the block see all of a stage.
+template <typename Shape>
+__device__ __forceinline__ bool StageIsPlain(const PrefillParams& p, const QueryBlock& block,
+                                             unsigned char* shared, const StageColumns& at) {
+  if (p.listed) return IsPlainTile(p, shared, at.first / Shape::kGroup);
+  const Visible all = VisibleToAll<Shape>(p, block, at.part);
+  return at.first >= all.first && at.last <= all.last;
+}
 
 template <typename Shape, bool kBf16>
 __device__ __forceinline__ void AttendExact(const PrefillParams& p, const QueryBlock& block,
@@ -94,7 +120,7 @@ __device__ __forceinline__ void AttendExact(const PrefillParams& p, const QueryB
                                             RowState<Shape>* state) {
   unsigned char* keys = shared + Shape::kKeyAt;
   unsigned char* values = shared + Shape::kValueAt;
-  ExactStages stages = ExactStages::Of<Shape>(p, block);
+  auto stages = ExactStages<Shape>::Of(p, block, shared);
   if (stages.Done()) return;
   CopyRows<Shape, true>(p, block, stages.at().first, keys);
   CommitCopies();
@@ -103,7 +129,7 @@ __device__ __forceinline__ void AttendExact(const PrefillParams& p, const QueryB
   LoadQueries<Shape>(p, block, warp, lane, shared + Shape::kQueryAt);
   for (;;) {
     const StageColumns at = stages.at();
-    stages.Next();
+    stages.Next(p, block, shared);
     const bool more = !stages.Done();
     StageScores score;
     StageWeights weight;
@@ -117,9 +143,8 @@ __device__ __forceinline__ void AttendExact(const PrefillParams& p, const QueryB
     CommitCopies();
     float unit[2];
     unit[0] = unit[1] = p.call.attention.scale * kLog2E;
-    const Visible all = VisibleToAll<Shape>(p, block, at.part);
-    Weigh<Shape, kBf16>(p, block, at, at.first >= all.first && at.last <= all.last, warp, lane,
-                        unit, score, state, weight);
+    const bool plain = StageIsPlain<Shape>(p, block, shared, at);
+    Weigh<Shape, kBf16>(p, block, at, plain, warp, lane, unit, score, state, weight);
     WaitCopies<1>();
     FenceForMatrices();
     __syncthreads();

@@ -8,12 +8,6 @@ namespace kvarn::cuda {
 
 template <typename Shape>
 cudaError_t LaunchPrefill(const PrefillParams& params, int shared_bytes, void* stream) {
-  // The most that any bit widths need, so that no later call takes from a captured one.
-  constexpr int kMost =
-      Shape::kRecordAt +
-      Shape::kRecordBuffers *
-          static_cast<int>(LayoutOf<8, Shape::kGroup, Shape::kKeyDim>(KVARN_KEY).bytes +
-                           LayoutOf<8, Shape::kGroup, Shape::kValueDim>(KVARN_VALUE).bytes);
   int device = 0;
   int limit = 0;
   cudaError_t error = cudaGetDevice(&device);
@@ -21,8 +15,9 @@ cudaError_t LaunchPrefill(const PrefillParams& params, int shared_bytes, void* s
     error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   }
   if (error == cudaSuccess) {
+    // All that there is, so that no later call takes from a captured one.
     error = cudaFuncSetAttribute(PrefillKernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 limit < kMost ? limit : kMost);
+                                 limit);
   }
   if (error != cudaSuccess) return error;
   const auto n_ctas = static_cast<unsigned>(params.n_blocks * params.call.attention.n_kv_heads);

@@ -14,8 +14,11 @@ struct PrefillVariant {
   int record_buffers;  // record pairs in shared memory
   cudaError_t (*launch)(const PrefillParams& params, int shared_bytes, void* stream);
 
-  int SharedBytes(const PrefillParams& params) const {
+  int TilesAt(const PrefillParams& params) const {
     return rows_bytes + record_buffers * (params.key_bytes + params.value_bytes);
+  }
+  int64_t SharedBytes(const PrefillParams& params) const {
+    return TilesAt(params) + int64_t{12} * params.n_tile_words;
   }
 };
 

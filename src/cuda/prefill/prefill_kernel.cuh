@@ -28,10 +28,18 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   bool found = true;
   if (warp == 0) {
     QueryBlock mine;
-    found = FindBlock<Shape>(p, lane, &mine);
+    if (p.listed) {
+      FindListedBlock<Shape>(p, &mine);
+    } else {
+      found = FindBlock<Shape>(p, lane, &mine);
+    }
     if (lane == 0) block = mine;
   }
   if (__syncthreads_and(static_cast<int>(found)) == 0) return;
+  if (p.listed) {
+    MarkTiles<Shape>(p, block, shared, warp, lane);
+    __syncthreads();
+  }
   RowState<Shape> state;
   state.Reset();
   bool any = false;

@@ -29,7 +29,17 @@ __device__ __noinline__ void RotateQueries(const PrefillParams& p, const QueryBl
     const int row = warp * kWarpRows + first + g;
     const BlockRow at = RowOf(p, block, row);
     uint32_t words[kPart / 2] = {};
-    if (at.real) LoadWords<kPart / 2, 8>(QueryOf(p, block, at) + 2 * kPart * j, words);
+    if (at.real && p.call.attention.query_dtype == KVARN_FP32) {
+      const auto* from = reinterpret_cast<const float4*>(QueryOf(p, block, at) + 4 * kPart * j);
+#pragma unroll
+      for (int i = 0; i < kPart / 4; ++i) {
+        const uint2 pair = PackHalf4(from[i]);
+        words[2 * i] = pair.x;
+        words[2 * i + 1] = pair.y;
+      }
+    } else if (at.real) {
+      LoadWords<kPart / 2, 8>(QueryOf(p, block, at) + 2 * kPart * j, words);
+    }
     float x[kPart];
     ToFloats(words, bf16, x);
 #pragma unroll
@@ -70,7 +80,12 @@ __device__ __forceinline__ void LoadQueries(const PrefillParams& p, const QueryB
     const int piece = i % kPieces;
     const BlockRow at = RowOf(p, block, row);
     uint2 words = make_uint2(0, 0);
-    if (at.real) words = reinterpret_cast<const uint2*>(QueryOf(p, block, at))[piece];
+    if (at.real) {
+      const unsigned char* from = QueryOf(p, block, at);
+      words = p.call.attention.query_dtype == KVARN_FP32
+                  ? PackHalf4(reinterpret_cast<const float4*>(from)[piece])
+                  : reinterpret_cast<const uint2*>(from)[piece];
+    }
     *reinterpret_cast<uint2*>(queries + PanelOffset(Shape::kRows, row, piece / 2) +
                               8 * (piece % 2)) = words;
   }

@@ -13,13 +13,16 @@ template <typename Shape>
 __device__ __forceinline__ void CopyRecords(const PrefillParams& p, const QueryBlock& block,
                                             int tile, uint32_t to) {
   const kvarn_cuda_decode& call = p.call.attention;
-  const int64_t id =
-      call.block_table[static_cast<int64_t>(block.sequence) * call.block_table_stride + tile];
+  const int64_t sequence = block.sequence;
+  const int64_t id = call.block_table == nullptr
+                         ? tile
+                         : call.block_table[sequence * call.block_table_stride + tile];
   const unsigned char* key = static_cast<const unsigned char*>(call.key_records) +
-                             id * call.key_block_stride + block.kv_head * call.key_head_stride;
-  const unsigned char* value = static_cast<const unsigned char*>(call.value_records) +
-                               id * call.value_block_stride +
-                               block.kv_head * call.value_head_stride;
+                             id * call.key_block_stride + block.kv_head * call.key_head_stride +
+                             sequence * call.key_sequence_stride;
+  const unsigned char* value =
+      static_cast<const unsigned char*>(call.value_records) + id * call.value_block_stride +
+      block.kv_head * call.value_head_stride + sequence * call.value_sequence_stride;
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 4
   for (int at = 16 * thread; at < p.key_bytes; at += 16 * Shape::kThreads) {

@@ -25,10 +25,16 @@ __device__ __forceinline__ void StoreOutputs(const PrefillParams& p, const Query
       gain = keep / (sum * keep + Exp2(sink - highest));
     }
     if (!row.real) continue;
-    auto* out = reinterpret_cast<uint32_t*>(static_cast<unsigned char*>(call.out) +
-                                            static_cast<int64_t>(block.first_token + row.token) *
-                                                call.out_token_stride +
-                                            static_cast<int64_t>(row.head) * call.out_head_stride);
+    unsigned char* out = block.out + static_cast<int64_t>(row.token) * call.out_token_stride +
+                         static_cast<int64_t>(row.head) * call.out_head_stride;
+    if (call.query_dtype == KVARN_FP32) {
+#pragma unroll
+      for (int n = 0; n < Shape::kValueTiles; ++n) {
+        reinterpret_cast<float2*>(out)[4 * n + lane % 4] =
+            make_float2(state.out[n][2 * i] * gain, state.out[n][2 * i + 1] * gain);
+      }
+      continue;
+    }
 #pragma unroll
     for (int n = 0; n < Shape::kValueTiles; ++n) {
       float y[2];
@@ -37,7 +43,8 @@ __device__ __forceinline__ void StoreOutputs(const PrefillParams& p, const Query
         y[c] = state.out[n][2 * i + c] * gain;
         if (!bf16) y[c] = fminf(fmaxf(y[c], -65504.0F), 65504.0F);
       }
-      out[4 * n + lane % 4] = bf16 ? PackBf16(y[0], y[1]) : PackHalf(y[0], y[1]);
+      reinterpret_cast<uint32_t*>(out)[4 * n + lane % 4] =
+          bf16 ? PackBf16(y[0], y[1]) : PackHalf(y[0], y[1]);
     }
   }
 }

@@ -46,31 +46,60 @@ __device__ __forceinline__ float Tanh(float x) {
   return 1.0F - __fdividef(2.0F, Exp2(2.0F * kLog2E * x) + 1.0F);
 }
 
-// Soft-cap, ALiBi and mask of one query row; scores become log2 of weights.
+// AlibiSlope.
+__device__ __forceinline__ float SlopeOf(const PrefillParams& p, int head) {
+  const int beyond = head - p.bias_heads;
+  return Exp2(p.bias_step * (beyond < 0 ? static_cast<float>(head + 1)
+                                        : 0.5F * static_cast<float>(2 * beyond + 1)));
+}
+
+// Soft-cap, ALiBi and mask of one query row; scores become log2 of weights. Of positions that the
+// row does not see they are anything: there the mask may end.
+//   masked  whether the mask has anything to say about the stage
 template <typename Shape, int kScores>
 __device__ __forceinline__ void ApplyOptions(const PrefillParams& p, const QueryBlock& block,
-                                             const StageColumns& at, const BlockRow& row, int j,
-                                             int half, float unit, float (&score)[kScores][4]) {
+                                             const StageColumns& at, bool masked,
+                                             const BlockRow& row, int j, int half, float unit,
+                                             float (&score)[kScores][4]) {
   const kvarn_cuda_decode& call = p.call.attention;
-  const float cap = call.softcap * kLog2E;
-  const float to_cap = cap != 0.0F ? unit / cap : 0.0F;
-  const float slope = AlibiSlope(call.max_bias, call.n_heads, row.head) * kLog2E;
-  const int x = block.start + row.token;
-  const auto* mask = reinterpret_cast<const uint16_t*>(
-      reinterpret_cast<const unsigned char*>(call.mask) +
-      static_cast<int64_t>(block.first_token + row.token) * call.mask_token_stride);
+  const float to = p.cap != 0.0F ? unit * p.to_cap : unit;
 #pragma unroll
   for (int n = 0; n < kScores; ++n) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float& s = score[n][2 * half + i];
-      const int position = ColumnPosition<Shape>(at, n, 2 * j + i);
-      s = cap != 0.0F ? cap * Tanh(s * to_cap) : s * unit;
-      if (position > x) continue;  // hidden, and the mask may end here
-      if (call.mask != nullptr) {
+    for (int i = 0; i < 2; ++i) score[n][2 * half + i] *= to;
+  }
+  if (p.cap != 0.0F) {
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        score[n][2 * half + i] = p.cap * Tanh(score[n][2 * half + i]);
+      }
+    }
+  }
+  const int x = PositionOf(block, row);
+  if (masked) {
+    const float slope = SlopeOf(p, row.head) * kLog2E;
+    const auto* mask = reinterpret_cast<const uint16_t*>(
+        block.mask + static_cast<int64_t>(row.token) * call.mask_token_stride);
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int position = min(ColumnPosition<Shape>(at, n, 2 * j + i), x);
+        float& s = score[n][2 * half + i];
         s = fmaf(slope, __half2float(__ushort_as_half(mask[position])), s);
-      } else if (call.max_bias > 0.0F) {
-        s = fmaf(slope, static_cast<float>(position - x), s);
+      }
+    }
+  } else if (call.max_bias > 0.0F && call.mask == nullptr) {
+    const float slope = SlopeOf(p, row.head) * kLog2E;
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int behind = ColumnPosition<Shape>(at, n, 2 * j + i) - x;
+        float& s = score[n][2 * half + i];
+        s = fmaf(slope, static_cast<float>(behind), s);
       }
     }
   }
@@ -128,7 +157,7 @@ __device__ __forceinline__ void Exponentials(const float (&unit)[2], const Stage
 }
 
 // Scores of a stage -> weights, with visibility and options; moves the maximum where needed.
-//   all_visible  to all rows of the CTA
+//   all_visible  to all rows of the CTA, and with a tile table nothing is added to its scores
 //   unit         of this thread's rows: log2 of the weight for a score of 1
 template <typename Shape, bool kBf16>
 __device__ __forceinline__ void Weigh(const PrefillParams& p, const QueryBlock& block,
@@ -137,11 +166,12 @@ __device__ __forceinline__ void Weigh(const PrefillParams& p, const QueryBlock& 
                                       StageWeights& weight) {
   const int g = lane / 4;
   const int j = lane % 4;
-  if (p.general) {
+  if (all_visible ? p.general_plain : p.general) {
+    const bool masked = p.call.attention.mask != nullptr && !(p.listed && all_visible);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const BlockRow row = RowOf(p, block, warp * kWarpRows + 8 * i + g);
-      ApplyOptions<Shape>(p, block, at, row, j, i, unit[i], score);
+      ApplyOptions<Shape>(p, block, at, masked, row, j, i, unit[i], score);
       unit[i] = 1.0F;
     }
   }
@@ -149,7 +179,7 @@ __device__ __forceinline__ void Weigh(const PrefillParams& p, const QueryBlock& 
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const BlockRow row = RowOf(p, block, warp * kWarpRows + 8 * i + g);
-      const Visible visible = VisibleOf<Shape>(p, block, at.part, block.start + row.token);
+      const Visible visible = VisibleOf<Shape>(p, block, at.part, PositionOf(block, row));
 #pragma unroll
       for (int n = 0; n < kStageColumnTiles; ++n) {
 #pragma unroll

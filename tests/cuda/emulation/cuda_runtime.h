@@ -74,6 +74,15 @@ inline float __shfl_xor_sync(unsigned, float value, int mask) {
   return __uint_as_float(
       kvarn_emulation::Exchange(__float_as_uint(value), lane ^ static_cast<unsigned>(mask)));
 }
+inline int64_t __shfl_up_sync(unsigned, int64_t value, int distance) {
+  const unsigned lane = threadIdx.x % 32;
+  const auto by = static_cast<unsigned>(distance);
+  const unsigned from = lane >= by ? lane - by : lane;
+  const uint32_t low = kvarn_emulation::Exchange(static_cast<uint32_t>(value), from);
+  const uint32_t high =
+      kvarn_emulation::Exchange(static_cast<uint32_t>(static_cast<uint64_t>(value) >> 32U), from);
+  return static_cast<int64_t>(uint64_t{high} << 32U | low);
+}
 inline void __syncwarp() { kvarn_emulation::Ballot(true); }
 inline unsigned __ballot_sync(unsigned, bool value) { return kvarn_emulation::Ballot(value); }
 inline int __all_sync(unsigned, int value) {
