@@ -13,11 +13,12 @@ __device__ __forceinline__ float RoundToHalf(float x) {
   return __half2float(__float2half_rn(Clamp(x, -65504.0F, 65504.0F)));
 }
 
-// A loader for the encoder (TileRows).
+// A loader for the encoder (TileRows). Both kinds are read as words, so that loads do not wait for
+// branches.
 struct OpenTileRows {
   struct Row {
-    const float* wide;     // or null
-    const uint16_t* half;  // then
+    const uint32_t* words;
+    bool wide;  // fp32, else two fp16 a word
   };
   static constexpr bool kToHalf = true;
 
@@ -36,46 +37,67 @@ struct OpenTileRows {
 
   __device__ __forceinline__ Row At(int position) const {
     const bool wide = position >= begin && position < end;
-    return {wide ? reinterpret_cast<const float*>(x + position * x_stride) : nullptr,
-            exact + position * dim};
+    const auto* half = reinterpret_cast<const uint8_t*>(exact + position * dim);
+    return {reinterpret_cast<const uint32_t*>(wide ? x + position * x_stride : half), wide};
   }
   __device__ __forceinline__ float Load(const Row& row, int d) const {
-    return row.wide != nullptr ? row.wide[d] : FromHalf(row.half[d]);
+    const uint32_t word = row.words[row.wide ? d : d / 2];
+    const auto half = static_cast<uint16_t>(d % 2 != 0 ? word >> 16 : word);
+    return row.wide ? __uint_as_float(word) : FromHalf(half);
   }
 };
 
-// One row as exact fp16, by a warp; a row with a NaN or Inf becomes zeros.
-__device__ inline void StoreRow(const float* from, int dim, bool counts_too, kvarn_counts* counts,
-                                uint16_t* to) {
-  bool finite = true;
-  int saturated = 0;
-  for (int d = Lane(); d < dim; d += 32) {
-    const float x = from[d];
-    finite = finite && (__float_as_uint(x) & 0x7F800000U) != 0x7F800000U;
-    saturated += fabsf(x) > 65504.0F ? 1 : 0;
-  }
-  const bool keep = __all_sync(0xFFFFFFFFU, finite ? 1 : 0) != 0;
-  for (int d = Lane(); d < dim; d += 32) {
-    to[d] = __half_as_ushort(__float2half_rn(keep ? Clamp(from[d], -65504.0F, 65504.0F) : 0.0F));
-  }
-  if (!counts_too) return;
-  auto* total = reinterpret_cast<unsigned long long*>(&counts->values_saturated);
-  auto* zeroed = reinterpret_cast<unsigned long long*>(&counts->rows_zeroed);
-  if (keep && saturated > 0) atomicAdd(total, static_cast<unsigned long long>(saturated));
-  if (!keep && Lane() == 0) atomicAdd(zeroed, 1ULL);
-}
-
-// Puts what a slot is to hold into its memory; a warp a row.
-__device__ inline void StoreRows(const DevicePlane& plane, const CallRows& rows, int slot) {
+// Puts what a slot is to hold into its memory, as fp16; a row with a NaN or Inf becomes zeros. A
+// warp a row, four at a time.
+template <int kColumns>
+__device__ void StoreRows(const DevicePlane& plane, const CallRows& rows, int slot) {
+  constexpr int kBatch = 4;
   const int dim = plane.p.encode.head_dim;
-  for (int g = Warp(); g < plane.p.encode.group; g += kWarps) {
-    uint16_t* to = plane.ExactTile(slot) + g * dim;
-    if (g >= rows.begin && g < rows.end) {
-      StoreRow(plane.CallRow(rows.first + g), dim, !rows.counted, &plane.Header().counts, to);
-    } else if (rows.alone) {
-      for (int d = Lane(); d < dim; d += 32) to[d] = 0;
+  const int group = plane.p.encode.group;
+  unsigned long long zeroed = 0;
+  unsigned long long saturated = 0;
+  for (int first = Warp(); first < group; first += kBatch * kWarps) {
+    float x[kBatch][kColumns];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {  // all loads first: they overlap
+      const int g = first + kWarps * i;
+      const float* from = plane.CallRow(rows.first + g);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        const int d = 32 * c + Lane();
+        x[i][c] = g >= rows.begin && g < rows.end && d < dim ? from[d] : 0.0F;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int g = first + kWarps * i;
+      const bool mine = g >= rows.begin && g < rows.end;
+      if (!mine && !rows.alone) continue;
+      bool finite = true;
+      unsigned beyond = 0;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        finite = finite && (__float_as_uint(x[i][c]) & 0x7F800000U) != 0x7F800000U;
+        beyond += fabsf(x[i][c]) > 65504.0F ? 1U : 0U;
+      }
+      const bool keep = __all_sync(0xFFFFFFFFU, finite ? 1 : 0) != 0;
+      zeroed += keep ? 0U : 1U;
+      saturated += keep ? beyond : 0U;
+      uint16_t* to = plane.ExactTile(slot) + g * dim;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        const int d = 32 * c + Lane();
+        const float clean = keep ? Clamp(x[i][c], -65504.0F, 65504.0F) : 0.0F;
+        if (d < dim) to[d] = __half_as_ushort(__float2half_rn(clean));
+      }
     }
   }
+  if (rows.counted) return;
+  kvarn_counts& counts = plane.Header().counts;
+  auto* zeroed_total = reinterpret_cast<unsigned long long*>(&counts.rows_zeroed);
+  auto* saturated_total = reinterpret_cast<unsigned long long*>(&counts.values_saturated);
+  if (Lane() == 0 && zeroed != 0) atomicAdd(zeroed_total, zeroed);
+  if (saturated != 0) atomicAdd(saturated_total, saturated);
 }
 
 // Encodes a tile into its record, where its balance lies already; all threads.

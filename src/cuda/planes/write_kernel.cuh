@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kColumns <= 4 ? 2 : 1)
       EncodeJob<false, kColumns>(plane, job, balance, encode);
     }
   }
-  if (item < p.n_slots) StoreRows(plane, plane.SlotRows()[item], item);
+  if (item < p.n_slots) StoreRows<kColumns>(plane, plane.SlotRows()[item], item);
 }
 
 template <int kColumns>

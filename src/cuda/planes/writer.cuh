@@ -9,28 +9,10 @@
 #pragma once
 
 #include "cuda/planes/decode_tile.cuh"
+#include "cuda/planes/row_bits.cuh"
 #include "cuda/planes/sealer.cuh"
 
 namespace kvarn::cuda {
-
-// Positions [begin, begin + n).
-__device__ inline RowBits RowsOf(int begin, int n) {
-  RowBits bits = {};
-  for (int word = 0; word < 2; ++word) {
-    const int from = max(begin - 64 * word, 0);
-    const int to = min(begin + n - 64 * word, 64);
-    if (from < to) bits.word[word] = ~uint64_t{0} >> (64 - (to - from)) << from;
-  }
-  return bits;
-}
-__device__ inline void Add(const RowBits& more, RowBits* bits) {
-  bits->word[0] |= more.word[0];
-  bits->word[1] |= more.word[1];
-}
-__device__ inline void Remove(const RowBits& less, RowBits* bits) {
-  bits->word[0] &= ~less.word[0];
-  bits->word[1] &= ~less.word[1];
-}
 
 template <bool kKey, int kColumns>
 class PlaneWriter {
@@ -198,7 +180,7 @@ class PlaneWriter {
   // Brings the rows of a slot into its memory.
   __device__ void Store(int slot) {
     sealer_.ReleaseMemory(slot);
-    StoreRows(plane_, s_.rows[slot], slot);
+    StoreRows<kColumns>(plane_, s_.rows[slot], slot);
     __syncthreads();
     if (First()) s_.rows[slot] = {};
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs the threads of a CTA as coroutines of one thread: each runs until it waits for others. CTAs
-// come one after the other. Threads take turns forward and backward, so that a missing barrier has
+// come one after the other. Threads take turns in changing order, so that a missing barrier has
 // a chance to show. A warp operation or barrier that not all threads reach is an error,
 // though it need not be one on a GPU.
 #include <setjmp.h>
@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "cuda/common/launch_kernel.h"
@@ -57,9 +58,11 @@ class Cta {
     current_cta = this;
     for (size_t left = threads_.size(); left > 0;) {
       left = 0;
-      backward_ = !backward_;
+      const size_t begin = random_() % threads_.size();
+      const bool backward = random_() % 2 != 0;
       for (size_t i = 0; i < threads_.size(); ++i) {
-        const auto t = static_cast<unsigned>(backward_ ? threads_.size() - 1 - i : i);
+        const size_t after = (begin + i) % threads_.size();
+        const auto t = static_cast<unsigned>(backward ? threads_.size() - 1 - after : after);
         if (threads_[t].done) continue;
         threadIdx = {t, 0, 0};
         Resume(&threads_[t]);
@@ -132,7 +135,7 @@ class Cta {
   Meeting all_;
   std::vector<Meeting> warps_;
   jmp_buf scheduler_;
-  bool backward_ = false;
+  static inline std::minstd_rand random_;
 };
 
 Cta* Cta::current_cta = nullptr;
