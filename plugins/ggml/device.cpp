@@ -92,9 +92,18 @@ bool TouchesKvBuffer(const ggml_tensor* op) {
   return false;
 }
 
+void LearnFromAttention(const ggml_tensor* op, ModelHints* hints) {
+  KvIdentity identity;
+  if (op->op == GGML_OP_FLASH_ATTN_EXT && op->src[1] != nullptr &&
+      IdentifyKv(Root(op->src[1]), &identity) && identity.role == KVARN_KEY) {
+    hints->Learn(identity.layer, static_cast<int32_t>(op->src[1]->ne[0]));
+  }
+}
+
 bool SupportsOp(ggml_backend_dev_t dev, const ggml_tensor* op) {
   Device* device = DeviceOf(dev);
   try {
+    LearnFromAttention(op, &device->hints);
     if (TouchesKvBuffer(op)) {
       LearnHeadDim(op);
       return true;  // the scheduler aborts on a "no" to an op on a pre-allocated tensor

@@ -23,6 +23,11 @@ void ModelHints::Observe(const ggml_tensor* op) {
   }
 }
 
+void ModelHints::Learn(int layer, int32_t head_dim) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  layers_[layer].head_dim = head_dim;
+}
+
 int32_t ModelHints::HeadDim(int layer) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = layers_.find(layer);
