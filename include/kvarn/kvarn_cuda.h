@@ -307,12 +307,12 @@ typedef struct kvarn_cuda_plane_write {
 
   int32_t n_rows;       // >= 0
   const int64_t* rows;  // device [n_rows] stream * plane rows + row; others are passed over
-  // Row i of head h: x + i * row_stride + h * head_stride, fp32 [head_dim]. Strides are bytes,
-  // multiples of 4.
+  // Row i of head h: x + i * row_stride + h * head_stride, device, fp32 [head_dim]. Strides are
+  // bytes, multiples of 4.
   const float* x;
   int64_t row_stride, head_stride;
-  // Keys only, or null: the queries of the same tokens, fp32, of the heads_per_kv (at most 16)
-  // query heads of each KV head one after the other.
+  // Keys only, or null: the queries of the same tokens, device, fp32, of the heads_per_kv (at most
+  // 16) query heads of each KV head one after the other.
   const float* query;
   int32_t heads_per_kv;
   int64_t query_row_stride, query_head_stride;
@@ -323,12 +323,12 @@ typedef struct kvarn_cuda_plane_write {
 KVARN_API size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_write* calls,
                                                          int32_t n_calls);
 
-// Enqueues the writes of up to two calls, each in its order, that share no plane: those of the K
-// and the V of a layer. One kernel; two if a call has at least as many rows as a tile, of which the
-// second encodes tiles side by side. In the workspace nothing is kept between calls; null is legal
-// too: tiles are then encoded one after the other. KVARN_ERROR_ARGUMENT, KVARN_ERROR_FORMAT or
-// KVARN_ERROR_UNSUPPORTED if a call is not legal; nothing is enqueued then. A row for which only
-// sinks have slots is lost.
+// Enqueues the writes of n_calls calls (host, 0 to 2), each in its order, that share no plane:
+// those of the K and the V of a layer. One kernel; two if a call has at least as many rows as a
+// tile, of which the second encodes tiles side by side. The workspace keeps nothing between calls,
+// so calls that are ordered by stream may share it; null is legal too: tiles are then encoded one
+// after the other. KVARN_ERROR_ARGUMENT, KVARN_ERROR_FORMAT or KVARN_ERROR_UNSUPPORTED if a call is
+// not legal; nothing is enqueued then. A row for which only sinks have slots is lost.
 KVARN_API kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_t n_calls,
                                                void* workspace, void* stream);
 

@@ -129,7 +129,7 @@ int RunCase(const PlaneCase& c, int calls, unsigned seed) {
   for (int call = 0; call < calls; ++call) {
     std::vector<kvarn_cuda_plane_write> writes;
     const std::vector<int64_t> rows = source.Next();
-    const unsigned kind = random() % 6;  // 0 and 1: one of the two alone
+    const auto kind = random() % 6;  // 0 and 1: one of the two alone
     if (kind != 0) writes.push_back(key.Write(rows, call % 5 != 4, &source));
     if (kind != 1) writes.push_back(value.Write(rows, false, &source));
     const auto n = static_cast<int32_t>(writes.size());

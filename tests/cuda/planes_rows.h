@@ -6,6 +6,7 @@
 #define KVARN_TESTS_CUDA_PLANES_ROWS_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -53,11 +54,14 @@ class PlaneRows {
     return kNames[kind_];
   }
 
-  // Normal, at times with values that are not finite or out of range.
+  // Normal, with channels of different size in each call (so that balances differ), at times with
+  // values that are not finite or out of range.
   std::vector<float> Values(size_t count) {
     std::normal_distribution<float> normal;
     std::vector<float> values(count);
-    for (float& x : values) x = normal(random_);
+    float scale[kChannels];
+    for (float& x : scale) x = std::exp2(normal(random_));
+    for (size_t i = 0; i < count; ++i) values[i] = normal(random_) * scale[i % kChannels];
     const auto last = static_cast<int64_t>(count) - 1;
     for (int64_t i = Draw(-2, 3); i > 0; --i) {
       values[static_cast<size_t>(Draw(0, last))] = std::numeric_limits<float>::quiet_NaN();
@@ -68,6 +72,7 @@ class PlaneRows {
 
  private:
   static constexpr int kKinds = 8;
+  static constexpr size_t kChannels = 64;
   static constexpr int64_t kMostRows = 1100;
 
   std::vector<int64_t> RowsOfStream(int64_t* at) {

@@ -58,6 +58,7 @@ class Cta {
     current_cta = this;
     for (size_t left = threads_.size(); left > 0;) {
       left = 0;
+      const uint64_t before = steps_;
       const size_t begin = random_() % threads_.size();
       const bool backward = random_() % 2 != 0;
       for (size_t i = 0; i < threads_.size(); ++i) {
@@ -68,6 +69,7 @@ class Cta {
         Resume(&threads_[t]);
         left += threads_[t].done ? 0 : 1;
       }
+      if (steps_ == before) Fail("what others wait at");
     }
     if (all_.arrived != 0) Fail("a barrier");
     for (const Meeting& warp : warps_) {
@@ -94,6 +96,7 @@ class Cta {
     Cta& cta = *current_cta;
     cta.kernel_();
     cta.threads_[threadIdx.x].done = true;
+    cta.steps_ += 1;
     _longjmp(cta.scheduler_, 1);
   }
   // Until the thread waits or ends.
@@ -114,6 +117,7 @@ class Cta {
   bool Meet(Meeting* meeting) {
     const uint64_t round = meeting->round;
     meeting->arrived += 1;
+    steps_ += 1;
     if (meeting->arrived == meeting->size) {
       if (meeting != &all_) return true;
       Release(meeting);
@@ -135,6 +139,7 @@ class Cta {
   Meeting all_;
   std::vector<Meeting> warps_;
   jmp_buf scheduler_;
+  uint64_t steps_ = 0;  // of all threads: arrivals and ends
   static inline std::minstd_rand random_;
 };
 
