@@ -33,6 +33,7 @@ std::vector<AttentionCase> TableCases() {
       }
     }
     add(n_tokens, [](AttentionCase& c) { c.planes = false; });
+    add(n_tokens, [](AttentionCase& c) { c.lengths = {1024, 129, 648}; });  // rows of 16 bytes
     add(n_tokens, [](AttentionCase& c) { c.softcap = 20.0F, c.sink_logits = true; });
     add(n_tokens, [](AttentionCase& c) { c.max_bias = 4.0F; });
     add(n_tokens, [](AttentionCase& c) { c.balance_changes = true; });
@@ -44,6 +45,7 @@ std::vector<AttentionCase> TableCases() {
       for (const int group : {64, 128}) {
         add(n_tokens, [&](AttentionCase& c) {
           c.key_dim = c.value_dim = dim, c.group = group, c.value_bits = 4;
+          if (group == 64) c.lengths = {1024, 129, 648}, c.max_bias = 4.0F;
         });
       }
     }

@@ -21,6 +21,7 @@ struct PrefillParams {
   bool general;                 // soft-cap, ALiBi or mask
   bool general_plain;           // likewise, for tiles that all rows of a block see
   bool listed;                  // with a tile table
+  bool aligned_mask;            // with one, rows of the mask to 16 bytes
   int32_t blocks_per_sequence;  // then
   int32_t n_tile_words;         // of 32 tiles; three sets of bits in shared memory
   int32_t tiles_at;             // there

@@ -60,6 +60,8 @@ void SetOptions(PrefillParams* p) {
   p->bias_step = -c.max_bias / static_cast<float>(p->bias_heads);
   p->general = c.softcap != 0.0F || c.max_bias > 0.0F || c.mask != nullptr;
   p->listed = HasTileTable(c);
+  p->aligned_mask =
+      p->listed && Aligned(c.mask, 16) && (c.mask_sequence_stride | c.mask_token_stride) % 16 == 0;
   p->general_plain = p->listed ? c.softcap != 0.0F : p->general;
   p->n_tile_words = p->listed ? (c.tile_table_stride - 1) / 32 + 1 : 0;
 }

@@ -53,6 +53,35 @@ __device__ __forceinline__ float SlopeOf(const PrefillParams& p, int head) {
                                         : 0.5F * static_cast<float>(2 * beyond + 1)));
 }
 
+// Adds the mask of one query row where a stage has all of its positions and the mask is aligned to
+// 16 bytes: a thread's columns of a record are eight positions in a row, those of exact rows two.
+//   mask  of the position of slot 0
+template <typename Shape, int kScores>
+__device__ __forceinline__ void AddWholeMask(Part part, const uint16_t* mask, float slope, int j,
+                                             int half, float (&score)[kScores][4]) {
+  static_assert(kScores == 8);
+  const auto add = [&](float& s, uint32_t pair, int i) {
+    const float2 both = __half22float2(AsHalf2(pair));
+    s = fmaf(slope, i == 0 ? both.x : both.y, s);
+  };
+  if (part != Part::kRecords) {
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) {
+      const uint32_t pair = *reinterpret_cast<const uint32_t*>(mask + 8 * n + 2 * j);
+      add(score[n][2 * half], pair, 0);
+      add(score[n][2 * half + 1], pair, 1);
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    uint32_t words[4];
+    LoadWords<4, 16>(mask + Shape::kGroup / 8 * (2 * j + i), words);
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) add(score[n][2 * half + i], words[n / 2], n % 2);
+  }
+}
+
 // Soft-cap, ALiBi and mask of one query row; scores become log2 of weights. Of positions that the
 // row does not see they are anything: there the mask may end.
 //   masked  whether the mask has anything to say about the stage
@@ -82,6 +111,10 @@ __device__ __forceinline__ void ApplyOptions(const PrefillParams& p, const Query
     const float slope = SlopeOf(p, row.head) * kLog2E;
     const auto* mask = reinterpret_cast<const uint16_t*>(
         block.mask + static_cast<int64_t>(row.token) * call.mask_token_stride);
+    if (p.aligned_mask && at.last <= x) {
+      AddWholeMask<Shape>(at.part, mask + at.base, slope, j, half, score);
+      return;
+    }
 #pragma unroll
     for (int n = 0; n < kScores; ++n) {
 #pragma unroll
@@ -175,7 +208,7 @@ __device__ __forceinline__ void Weigh(const PrefillParams& p, const QueryBlock& 
       unit[i] = 1.0F;
     }
   }
-  if (!all_visible) {
+  if (!all_visible && !(p.listed && at.last <= block.high)) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const BlockRow row = RowOf(p, block, warp * kWarpRows + 8 * i + g);
