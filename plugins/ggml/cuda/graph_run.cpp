@@ -183,8 +183,14 @@ kvarn_status GraphRun::AgreeOnLives() {
 ggml_status GraphRun::RunInner(ggml_cgraph* graph, int first, int end) {
   handoff_.ToInner();
   ggml_cgraph part = Host().ggml_graph_view(graph, first, end);
-  part.uid = graph->uid;  // the CUDA backend keys its graphs by the first node, then by this
-  return inner_->iface.graph_compute(inner_, &part);
+  // The CUDA backend knows its graphs by the first node, then by the number or, without one, by all
+  // bytes of all nodes.
+  part.uid = recording_ ? 0 : graph->uid;
+  char* unused = &graph->nodes[first]->padding[0];
+  if (recording_) *unused ^= 1;
+  const ggml_status status = inner_->iface.graph_compute(inner_, &part);
+  if (recording_) *unused ^= 1;
+  return status;
 }
 
 kvarn_status GraphRun::RunSetRows(const SetRowsJob& job) {
@@ -280,7 +286,6 @@ ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
   const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
   if (!Plan(graph)) return GGML_STATUS_FAILED;
   if (steps_.empty()) return inner_->iface.graph_compute(inner_, cgraph);
-  if (step_graph_.Recorded()) step_graph_.Unsettle();
   if (AgreeOnLives() != KVARN_OK) {
     LogError("caches that the host has changed could not be read");
     return GGML_STATUS_FAILED;
@@ -289,7 +294,9 @@ ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
   if (!may_record_ || !step_graph_.Settled() || !step_graph_.Begin(&handoff_)) {
     return RunSteps(cgraph, graph);
   }
+  recording_ = true;
   const ggml_status status = RunSteps(cgraph, graph);
+  recording_ = false;
   if (!step_graph_.End(&handoff_)) return RunSteps(cgraph, graph);
   if (status != GGML_STATUS_SUCCESS) return status;
   return step_graph_.Launch(&handoff_) ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;

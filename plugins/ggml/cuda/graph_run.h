@@ -50,6 +50,7 @@ class GraphRun {
   GraphChecks checks_;
   AttentionPlans plans_;
   StepGraph step_graph_;
+  bool recording_ = false;
   bool may_record_ = false;  // what Plan found may be recorded once and launched again
   JobError unused_;          // of jobs whose callbacks are not used here
   std::vector<Step> steps_;

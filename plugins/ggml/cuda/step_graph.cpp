@@ -11,43 +11,15 @@ void StepGraph::Drop() {
 }
 
 void StepGraph::Next(uint64_t uid) {
-  const auto now = std::chrono::steady_clock::now();
   if (uid == 0 || uid != uid_) {
     Drop();
     runs_ = 0;
-  } else if (now - last_ > kPause) {
-    runs_ = 0;
   }
   uid_ = uid;
-  last_ = now;
   runs_ += uid == 0 ? 0 : 1;
 }
 
-// Whether launching a graph into a recording makes it a part of that, as the CUDA driver has it.
-bool StepGraph::TakesGraphs(cudaStream_t stream) {
-  cudaGraph_t inner = nullptr;
-  cudaGraph_t outer = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  cudaGraphNode_t node = nullptr;
-  bool takes = cudaGraphCreate(&inner, 0) == cudaSuccess &&
-               cudaGraphAddEmptyNode(&node, inner, nullptr, 0) == cudaSuccess &&
-               cudaGraphInstantiate(&exec, inner, 0) == cudaSuccess &&
-               cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed) == cudaSuccess;
-  if (takes) {
-    const bool launched = cudaGraphLaunch(exec, stream) == cudaSuccess;
-    takes = cudaStreamEndCapture(stream, &outer) == cudaSuccess && launched;
-  }
-  if (outer != nullptr) cudaGraphDestroy(outer);
-  if (exec != nullptr) cudaGraphExecDestroy(exec);
-  if (inner != nullptr) cudaGraphDestroy(inner);
-  cudaGetLastError();
-  return takes;
-}
-
 bool StepGraph::Begin(Handoff* handoff) {
-  if (!tried_) allowed_ = TakesGraphs(handoff->stream());
-  tried_ = true;
-  if (!allowed_) return false;
   handoff->ToOurs();
   allowed_ = cudaStreamBeginCapture(handoff->stream(), cudaStreamCaptureModeRelaxed) == cudaSuccess;
   return allowed_;

@@ -3,17 +3,15 @@
 // One CUDA graph for a whole step: the host's pieces and our kernels between them. The host runs
 // the same graph for many tokens; launching it at once takes the place of some ten calls a layer.
 //
-// The pieces are recorded while the host's CUDA backend launches graphs of its own for them, which
-// become parts of ours. It records those when it sees a piece for the second time, and recording
-// inside of a recording is an error that it does not survive. Hence the rules: only graphs that the
-// host numbers (uid), that ran kSettled times in a row with no pause in which it might have dropped
-// its own graphs (10 s), and without operations for which it makes none.
+// The host's CUDA backend makes graphs of its own for pieces that it sees again unchanged; making
+// one inside of a recording is an error that it does not survive. So while a step is recorded it is
+// shown changed pieces (see GraphRun::RunInner), which it runs call by call. Recorded are graphs
+// that the host numbers (uid), at their third run in a row, when all memory has been asked for.
 #ifndef KVARN_PLUGINS_GGML_CUDA_STEP_GRAPH_H_
 #define KVARN_PLUGINS_GGML_CUDA_STEP_GRAPH_H_
 
 #include <cuda_runtime_api.h>
 
-#include <chrono>
 #include <cstdint>
 
 #include "cuda/handoff.h"
@@ -29,11 +27,8 @@ class StepGraph {
 
   // The next graph to run is this one; forgets what was recorded of another.
   void Next(uint64_t uid);
-  // It runs piece by piece, for the host's sake: what it had settled may be gone.
-  void Unsettle() { runs_ = 1; }
-
   bool Recorded() const { return exec_ != nullptr; }
-  bool Settled() const { return allowed_ && runs_ > kSettled; }
+  bool Settled() const { return allowed_ && runs_ > kRunsBefore; }
 
   // Between them nothing runs, everything is recorded. False if that was refused, then it must be
   // run after all, and no other is tried.
@@ -42,17 +37,13 @@ class StepGraph {
   bool Launch(Handoff* handoff);
 
  private:
-  static constexpr int kSettled = 4;
-  static constexpr std::chrono::seconds kPause{3};
+  static constexpr int kRunsBefore = 2;
 
   void Drop();
-  static bool TakesGraphs(cudaStream_t stream);
 
   bool allowed_;
-  bool tried_ = false;
   uint64_t uid_ = 0;
   int runs_ = 0;  // of this uid in a row
-  std::chrono::steady_clock::time_point last_;
   cudaGraphExec_t exec_ = nullptr;
 };
 
