@@ -50,9 +50,10 @@ Figures Measure(int n_streams, int64_t n_rows) {
   };
   Figures f = {};
   f.write = repeat([&](cudaStream_t stream) { layer.Write(rows, 1, true, stream); });
-  f.plan = repeat([&](cudaStream_t s) { Check(kvarn_cuda_attention_plan(&call, workspace, s)); });
-  f.attention =
-      repeat([&](cudaStream_t s) { Check(kvarn_cuda_attention_run(&call, workspace, s)); });
+  f.plan = repeat(
+      [&](cudaStream_t s) { Check(kvarn_cuda_attention_plan(&call, nullptr, workspace, s)); });
+  f.attention = repeat(
+      [&](cudaStream_t s) { Check(kvarn_cuda_attention_run(&call, nullptr, workspace, s)); });
   cudaFree(rows);
   cudaFree(workspace);
   cudaFree(const_cast<uint16_t*>(call.mask));

@@ -51,7 +51,11 @@ KVARN_API kvarn_status kvarn_cuda_encode(const kvarn_format* format, kvarn_dtype
 // sequence.
 // Query head h reads KV head h / (n_heads / n_kv_heads). Strides are bytes. Query token t of the T
 // = n_tokens of a sequence sees positions up to lengths[i] - T + t.
-enum { KVARN_CUDA_TILE_RECORD = -1, KVARN_CUDA_TILE_EMPTY = -2 };
+enum {
+  KVARN_CUDA_TILE_RECORD = -1,
+  KVARN_CUDA_TILE_EMPTY = -2,
+  KVARN_CUDA_TILE_CHUNK = 1 << 30,  // prefill only: plus a row of chunk_keys and chunk_values
+};
 
 // Bits of a mask map, for a tile and KVARN_CUDA_MAP_TOKENS query tokens: some of them see some row
 // of the tile; all of them see all of its rows, with nothing added.
@@ -187,8 +191,9 @@ typedef struct kvarn_cuda_prefill {
   //                               *_sequence_stride are not read
   //   mask                        device [total_tokens][positions], likewise
   // With one all rows lie in the cache, those of the query tokens too: every sequence has n_tokens
-  // query tokens, mask must be given, seal_lag must be -1, and total_tokens, query_begin and
-  // chunk_* are not read.
+  // query tokens, mask must be given, seal_lag must be -1, and total_tokens and query_begin are not
+  // read. An entry of KVARN_CUDA_TILE_CHUNK + r says that the rows of a tile lie in chunk_keys and
+  // chunk_values from row r on; without such entries these are not read.
   kvarn_cuda_decode attention;
 
   int32_t total_tokens;        // of all sequences, 0 to n_sequences * n_tokens; fixes the grid
@@ -332,10 +337,40 @@ KVARN_API size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_
 KVARN_API kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_t n_calls,
                                                void* workspace, void* stream);
 
+// Recent tiles: exact copies of the tiles that the rows of a call belong to, for the attention of
+// the same tokens. A prompt seals tiles while it is written, which its own first tokens would read
+// quantised; with copies all its tokens read the rows of the call exact, and of tiles that were
+// open before the call those that were there. Memory grows with the rows of a call, not with the
+// cache, and serves one layer after the other.
+//
+// Bytes of a block of copies (device, aligned to 256) for calls of at most these shapes, `calls`
+// being the K and the V of a layer; 0 if they need none (no more rows than stay exact anyway, the
+// tail) or are not legal.
+KVARN_API size_t kvarn_cuda_recent_bytes(const kvarn_cuda_plane_write* calls);
+// Finds the tiles of the rows. Once for all layers of a step that have the same rows, before the
+// first of them is written to.
+KVARN_API kvarn_status kvarn_cuda_recent_begin(const kvarn_cuda_plane_write* calls, void* recent,
+                                               void* stream);
+// Copies the tiles of a layer, before its kvarn_cuda_planes_write.
+KVARN_API kvarn_status kvarn_cuda_recent_copy(const kvarn_cuda_plane_write* calls, void* recent,
+                                              void* stream);
+// Where a block has what: for attention over the streams from first_stream on.
+typedef struct kvarn_cuda_recent {
+  const int32_t* places;  // device [streams][places_stride]: which copy a tile has, below 0: none
+  int32_t places_stride;
+  const void* keys;  // device, fp16 [KV heads][copies][group][Dk]
+  const void* values;
+  int64_t key_head_stride, value_head_stride;
+} kvarn_cuda_recent;
+KVARN_API kvarn_status kvarn_cuda_recent_view(const kvarn_cuda_plane_write* calls,
+                                              const void* recent, int32_t first_stream,
+                                              kvarn_cuda_recent* view);
+
 // Attention over planes: the call of kvarn_attention (kvarn.h), every pointer in it device memory
 // but for key_plane and value_plane. K and V planes of all heads of a stream must have had the same
 // rows written in the same order (kvarn_plane_life tells), sinks and tail must be alike; n_rows
-// below 2^30, mask not null and the same for all heads, key_recent and value_recent null.
+// below 2^30, mask not null and the same for all heads; key_recent and value_recent null. `recent`
+// is null or has copies of the tiles that the rows of these very tokens belong to.
 //
 // Bytes of workspace (device, aligned to 256) for calls of this shape; 0 if the call is not legal
 // or no kernel was compiled for it. Only planes, shapes, strides and which options are on matter.
@@ -343,10 +378,12 @@ KVARN_API size_t kvarn_cuda_attention_workspace_bytes(const kvarn_attention* cal
 // Finds out where tiles lie and which of them the mask shows. Once for all calls of a step that
 // share mask, scale, shapes and, by the rows written to them, the life of their planes (all layers
 // of a model, after the rows of the step have been written to this one).
-KVARN_API kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, void* workspace,
+KVARN_API kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call,
+                                                 const kvarn_cuda_recent* recent, void* workspace,
                                                  void* stream);
 // Attention by the plan in the workspace. Calls that share a workspace must be ordered by stream.
-KVARN_API kvarn_status kvarn_cuda_attention_run(const kvarn_attention* call, void* workspace,
+KVARN_API kvarn_status kvarn_cuda_attention_run(const kvarn_attention* call,
+                                                const kvarn_cuda_recent* recent, void* workspace,
                                                 void* stream);
 
 #ifdef __cplusplus

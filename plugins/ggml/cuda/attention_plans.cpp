@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/attention_plans.h"
 
-#include "kvarn/kvarn_cuda.h"
-
 namespace kvarn::ggml_plugin {
 namespace {
 
@@ -21,10 +19,14 @@ bool SamePlan(const kvarn_attention& a, const kvarn_attention& b) {
 
 }  // namespace
 
-kvarn_status AttentionPlans::Run(const kvarn_attention& call, uint64_t history, void* stream) {
+kvarn_status AttentionPlans::Run(const kvarn_attention& call, const kvarn_cuda_recent* recent,
+                                 uint64_t history, void* stream) {
   Plan* plan = nullptr;
   for (size_t i = 0; i < n_used_; ++i) {
-    if (plans_[i].history == history && SamePlan(plans_[i].call, call)) plan = &plans_[i];
+    if (plans_[i].history == history && plans_[i].recent == (recent != nullptr) &&
+        SamePlan(plans_[i].call, call)) {
+      plan = &plans_[i];
+    }
   }
   kvarn_status status = KVARN_OK;
   if (plan == nullptr) {
@@ -37,10 +39,11 @@ kvarn_status AttentionPlans::Run(const kvarn_attention& call, uint64_t history, 
     if (workspace == nullptr) return KVARN_ERROR_MEMORY;
     plan->history = history;
     plan->call = call;
-    status = kvarn_cuda_attention_plan(&call, workspace, stream);
+    plan->recent = recent != nullptr;
+    status = kvarn_cuda_attention_plan(&call, recent, workspace, stream);
   }
   if (status != KVARN_OK) return status;
-  return kvarn_cuda_attention_run(&call, plan->workspace.Get(0), stream);
+  return kvarn_cuda_attention_run(&call, recent, plan->workspace.Get(0), stream);
 }
 
 }  // namespace kvarn::ggml_plugin

@@ -9,6 +9,7 @@
 
 #include "cuda/device_block.h"
 #include "kv_tensor.h"
+#include "kvarn/kvarn_cuda.h"
 
 namespace kvarn::ggml_plugin {
 
@@ -20,12 +21,15 @@ class AttentionPlans {
   void BeginGraph() { n_used_ = 0; }
   // Attention over caches, planned if no layer before had the same history (of the caches and the
   // streams that are read).
-  kvarn_status Run(const kvarn_attention& call, uint64_t history, void* stream);
+  // With copies of recent tiles, which are part of the plan, or null.
+  kvarn_status Run(const kvarn_attention& call, const kvarn_cuda_recent* recent, uint64_t history,
+                   void* stream);
 
  private:
   struct Plan {
     explicit Plan(KvMemory* memory) : workspace(memory) {}
     uint64_t history = 0;
+    bool recent = false;
     kvarn_attention call = {};
     DeviceBlock workspace;
   };

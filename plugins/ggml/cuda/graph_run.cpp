@@ -100,6 +100,7 @@ GraphRun::GraphRun(Device* device, ggml_backend_t inner)
       handoff_(device, inner),
       checks_(device),
       plans_(device->memory),
+      recent_(device->memory),
       step_graph_(device->format.cuda_graphs),
       write_workspace_(device->memory) {}
 
@@ -197,6 +198,10 @@ kvarn_status GraphRun::RunSetRows(const SetRowsJob& job) {
   kvarn_cuda_plane_write writes[2];
   uint8_t* workspace = write_workspace_.Get(WritesOf(job, writes));
   if (workspace == nullptr) return KVARN_ERROR_MEMORY;
+  if (job.n_parts == 2) {
+    const kvarn_status status = recent_.Keep(job.parts[0].kv, writes, handoff_.stream());
+    if (status != KVARN_OK) return status;
+  }
   return kvarn_cuda_planes_write(writes, job.n_parts, workspace, handoff_.stream());
 }
 
@@ -228,7 +233,9 @@ kvarn_status GraphRun::RunStep(const GraphNodes& graph, const Step& step) {
       handoff_.ToOurs();
       counters.attention_calls.fetch_add(1, std::memory_order_relaxed);
       const auto first_stream = static_cast<uint64_t>(job.key_tokens.first_stream);
-      return plans_.Run(job.call, Mix(job.keys->history(), first_stream), handoff_.stream());
+      kvarn_cuda_recent recent;
+      return plans_.Run(job.call, recent_.Find(job, &recent) ? &recent : nullptr,
+                        Mix(job.keys->history(), first_stream), handoff_.stream());
     }
     case Kind::kGeneric:
       return RunGeneric(graph[step.node]);
@@ -256,6 +263,7 @@ void GraphRun::NoteWrites() {
 
 ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   plans_.BeginGraph();
+  recent_.BeginGraph();
   int next = 0;
   kvarn_status status = KVARN_OK;
   for (const Step& step : steps_) {

@@ -11,6 +11,7 @@
 
 #include "cuda/attention_plans.h"
 #include "cuda/handoff.h"
+#include "cuda/recent_tiles.h"
 #include "cuda/step_graph.h"
 #include "graph_checks.h"
 #include "node_set_rows.h"
@@ -49,6 +50,7 @@ class GraphRun {
   Handoff handoff_;
   GraphChecks checks_;
   AttentionPlans plans_;
+  RecentTiles recent_;
   StepGraph step_graph_;
   bool recording_ = false;
   bool may_record_ = false;  // what Plan found may be recorded once and launched again

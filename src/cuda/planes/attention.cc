@@ -117,7 +117,8 @@ kvarn_status Describe(const kvarn_attention& c, PlaneAttention* to) {
   return kvarn_cuda_prefill_check(&to->prefill);
 }
 
-kvarn_status Prepare(const kvarn_attention* call, void* workspace, PlaneAttention* to) {
+kvarn_status Prepare(const kvarn_attention* call, const kvarn_cuda_recent* recent, void* workspace,
+                     PlaneAttention* to) {
   if (call == nullptr || workspace == nullptr || !Aligned(workspace, kAlignment)) {
     return KVARN_ERROR_ARGUMENT;
   }
@@ -128,6 +129,14 @@ kvarn_status Prepare(const kvarn_attention* call, void* workspace, PlaneAttentio
   d.tile_table = reinterpret_cast<const int32_t*>(base);
   d.lengths = reinterpret_cast<const int32_t*>(base + to->lengths);
   d.mask_map = base + to->map;
+  if (recent == nullptr) return KVARN_OK;
+  kvarn_cuda_prefill& p = to->prefill;
+  p.chunk_keys = recent->keys;
+  p.chunk_values = recent->values;
+  p.chunk_key_row_stride = d.exact_key_row_stride;
+  p.chunk_value_row_stride = d.exact_value_row_stride;
+  p.chunk_key_head_stride = recent->key_head_stride;
+  p.chunk_value_head_stride = recent->value_head_stride;
   return KVARN_OK;
 }
 
@@ -154,6 +163,10 @@ kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, void* worksp
   table.n_rows = static_cast<int32_t>(call->n_rows);
   table.n_tiles = made.n_tiles;
   table.group = call->key_plane->Group();
+  if (recent != nullptr && !made.decodes) {  // few tokens need no copies
+    table.places = recent->places;
+    table.places_stride = recent->places_stride;
+  }
   table.table = reinterpret_cast<int32_t*>(base);
   table.lengths = reinterpret_cast<int32_t*>(base + made.lengths);
   kvarn::cuda::LaunchTileTable(table, call->n_streams, stream);
@@ -164,9 +177,10 @@ kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, void* worksp
   return kvarn_cuda_decode_plan(&d, base + made.decode, stream);
 }
 
-kvarn_status kvarn_cuda_attention_run(const kvarn_attention* call, void* workspace, void* stream) {
+kvarn_status kvarn_cuda_attention_run(const kvarn_attention* call, const kvarn_cuda_recent* recent,
+                                      void* workspace, void* stream) {
   PlaneAttention made;
-  const kvarn_status status = kvarn::cuda::Prepare(call, workspace, &made);
+  const kvarn_status status = kvarn::cuda::Prepare(call, recent, workspace, &made);
   if (status != KVARN_OK) return status;
   if (!made.decodes) return kvarn_cuda_prefill_run(&made.prefill, stream);
   return kvarn_cuda_decode_run(&made.prefill.attention,

@@ -21,6 +21,10 @@ __global__ void __launch_bounds__(kThreads) TableKernel(const __grid_constant__ 
   int place = KVARN_CUDA_TILE_EMPTY;
   if (entry.state == TileState::kSealed) place = KVARN_CUDA_TILE_RECORD;
   if (entry.state == TileState::kOpen) place = entry.slot * p.group;
+  if (p.places != nullptr) {
+    const int copy = p.places[static_cast<int64_t>(stream) * p.places_stride + tile];
+    if (copy >= 0) place = KVARN_CUDA_TILE_CHUNK + copy * p.group;
+  }
   p.table[stream * p.n_tiles + tile] = place;
 }
 

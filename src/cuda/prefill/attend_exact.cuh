@@ -50,7 +50,11 @@ __device__ __forceinline__ void CopyRows(const PrefillParams& p, const QueryBloc
   constexpr int kChunks = (kKey ? Shape::kKeyDim : Shape::kValueDim) / 8;
   const ExactRows rows = RowsOf<kKey>(p, block);
   const int tile = first / Shape::kGroup;
-  const int kept = KeptRowOfTile<Shape>(p, block, tile) - tile * Shape::kGroup;
+  const int place = KeptRowOfTile<Shape>(p, block, tile);
+  const bool copied = p.listed && place >= KVARN_CUDA_TILE_CHUNK;  // to the chunk
+  const int kept = (copied ? place - KVARN_CUDA_TILE_CHUNK : place) - tile * Shape::kGroup;
+  const unsigned char* base = copied ? rows.chunk : rows.kept;
+  const int64_t stride = copied ? rows.chunk_stride : rows.kept_stride;
 #pragma unroll 4
   for (int index = static_cast<int>(threadIdx.x); index < kStageRows * kChunks;
        index += Shape::kThreads) {
@@ -59,7 +63,7 @@ __device__ __forceinline__ void CopyRows(const PrefillParams& p, const QueryBloc
     const int position = min(first + row, block.high);
     const unsigned char* from = position >= block.start
                                     ? rows.chunk + (position - block.start) * rows.chunk_stride
-                                    : rows.kept + (kept + position) * rows.kept_stride;
+                                    : base + (kept + position) * stride;
     CopyAsync(SharedAddress(to + PanelOffset(kStageRows, row, chunk)), from + 16 * chunk,
               first + row <= block.high);
   }

@@ -137,7 +137,21 @@ size_t kvarn_cuda_attention_workspace_bytes(const kvarn_attention* call) {
              : 0;
 }
 
-kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, void* workspace, void*) {
+// Copies are not played: attention reads what the planes have.
+size_t kvarn_cuda_recent_bytes(const kvarn_cuda_plane_write*) { return 0; }
+kvarn_status kvarn_cuda_recent_begin(const kvarn_cuda_plane_write*, void*, void*) {
+  return KVARN_ERROR_UNSUPPORTED;
+}
+kvarn_status kvarn_cuda_recent_copy(const kvarn_cuda_plane_write*, void*, void*) {
+  return KVARN_ERROR_UNSUPPORTED;
+}
+kvarn_status kvarn_cuda_recent_view(const kvarn_cuda_plane_write*, const void*, int32_t,
+                                    kvarn_cuda_recent*) {
+  return KVARN_ERROR_UNSUPPORTED;
+}
+
+kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, const kvarn_cuda_recent*,
+                                       void* workspace, void*) {
   for (int stream = 0; stream < call->n_streams; ++stream) {
     if (!LifeOf(*call, stream, static_cast<uint64_t*>(workspace) + stream)) {
       return KVARN_ERROR_ARGUMENT;
@@ -146,7 +160,8 @@ kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, void* worksp
   return KVARN_OK;
 }
 
-kvarn_status kvarn_cuda_attention_run(const kvarn_attention* call, void* workspace, void*) {
+kvarn_status kvarn_cuda_attention_run(const kvarn_attention* call, const kvarn_cuda_recent*,
+                                      void* workspace, void*) {
   const kvarn_attention& c = *call;
   for (int stream = 0; stream < c.n_streams; ++stream) {
     uint64_t life = 0;

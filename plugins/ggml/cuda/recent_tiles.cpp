@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/recent_tiles.h"
+
+namespace kvarn::ggml_plugin {
+
+kvarn_status RecentTiles::Keep(const KvTensor* keys, const kvarn_cuda_plane_write (&writes)[2],
+                               void* stream) {
+  const size_t bytes = kvarn_cuda_recent_bytes(writes);
+  if (bytes == 0) return KVARN_OK;
+  Block* block = nullptr;
+  for (size_t i = 0; i < n_used_; ++i) {
+    if (blocks_[i].history == keys->history()) block = &blocks_[i];
+  }
+  kvarn_status status = KVARN_OK;
+  if (block == nullptr) {
+    const size_t place = n_used_ < kMost ? n_used_++ : next_++ % kMost;
+    if (place == blocks_.size()) blocks_.emplace_back(memory_);
+    block = &blocks_[place];
+    block->history = keys->history();
+    block->at = block->data.Get(bytes);
+    if (block->at == nullptr) return KVARN_ERROR_MEMORY;
+    status = kvarn_cuda_recent_begin(writes, block->at, stream);
+  }
+  block->keys = keys;
+  block->writes[0] = writes[0];
+  block->writes[1] = writes[1];
+  return status == KVARN_OK ? kvarn_cuda_recent_copy(writes, block->at, stream) : status;
+}
+
+bool RecentTiles::Find(const AttentionJob& job, kvarn_cuda_recent* view) const {
+  for (size_t i = 0; i < n_used_; ++i) {
+    const Block& block = blocks_[i];
+    if (block.keys != job.keys ||
+        block.writes[0].n_rows != job.call.n_streams * job.call.n_tokens) {
+      continue;
+    }
+    const auto stream = static_cast<int32_t>(job.key_tokens.first_stream);
+    return kvarn_cuda_recent_view(block.writes, block.at, stream, view) == KVARN_OK;
+  }
+  return false;
+}
+
+}  // namespace kvarn::ggml_plugin

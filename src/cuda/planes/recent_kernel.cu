@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "cuda/planes/recent.h"
+
+namespace kvarn::cuda {
+namespace {
+
+constexpr int kBeginThreads = 1024;
+constexpr int kCopyThreads = 256;
+
+__device__ const TileEntry& EntryOf(const RecentParams& p, int part, int stream, int head,
+                                    int tile) {
+  const RecentSource& s = p.source[part];
+  const uint8_t* plane =
+      s.planes + (static_cast<int64_t>(stream) * p.n_kv_heads + head) * s.plane_stride;
+  return reinterpret_cast<const TileEntry*>(plane + s.tiles_at)[tile];
+}
+
+// One CTA: numbers the tiles that the rows belong to. Tiles that are sealed now have none: writing
+// opens them again.
+__global__ void __launch_bounds__(kBeginThreads)
+    RecentBeginKernel(const __grid_constant__ RecentParams p) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  const RecentLayout& layout = p.layout;
+  auto* places = reinterpret_cast<int32_t*>(p.block + layout.places);
+  auto* tiles = reinterpret_cast<int32_t*>(p.block + layout.tiles);
+  auto* rows = reinterpret_cast<int32_t*>(p.block + layout.rows);
+  __shared__ int n;
+  const int64_t all = static_cast<int64_t>(layout.n_streams) * layout.n_tiles;
+  for (int64_t i = thread; i < all; i += kBeginThreads) places[i] = -1;
+  for (int i = thread; i < layout.n_copies; i += kBeginThreads) tiles[i] = -1;
+  for (int i = thread; i < layout.n_copies * p.group; i += kBeginThreads) rows[i] = -1;
+  if (thread == 0) n = 0;
+  __syncthreads();
+  const auto find = [&](int i, int64_t* row) {
+    *row = p.rows[i];
+    if (*row < 0 || *row >= layout.n_streams * p.plane_rows) return -1;
+    const auto stream = static_cast<int>(*row / p.plane_rows);
+    *row -= stream * p.plane_rows;
+    return static_cast<int>(stream * layout.n_tiles + *row / p.group);
+  };
+  for (int i = thread; i < p.n_rows; i += kBeginThreads) {
+    int64_t row = 0;
+    const int tile = find(i, &row);
+    if (tile < 0 || atomicCAS(&places[tile], -1, -2) != -1) continue;
+    const TileEntry& entry = EntryOf(p, 0, tile / layout.n_tiles, 0, tile % layout.n_tiles);
+    const int copy = entry.state == TileState::kSealed ? layout.n_copies : atomicAdd(&n, 1);
+    if (copy < layout.n_copies) {
+      tiles[copy] = tile;
+      atomicExch(&places[tile], copy);
+    }
+  }
+  __syncthreads();
+  for (int i = thread; i < p.n_rows; i += kBeginThreads) {
+    int64_t row = 0;
+    const int tile = find(i, &row);
+    if (tile < 0 || places[tile] < 0) continue;
+    atomicMax(&rows[places[tile] * p.group + row % p.group], i);  // the last of a row counts
+  }
+}
+
+// One CTA a copy (x) of a head (y) of K or V (z); a warp a row. As writing does: a row with a NaN
+// or Inf becomes zeros, values are clamped to the range of fp16.
+__global__ void __launch_bounds__(kCopyThreads)
+    RecentCopyKernel(const __grid_constant__ RecentParams p) {
+  const auto copy = static_cast<int>(blockIdx.x);
+  const auto head = static_cast<int>(blockIdx.y);
+  const auto part = static_cast<int>(blockIdx.z);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const RecentLayout& layout = p.layout;
+  const int tile = reinterpret_cast<const int32_t*>(p.block + layout.tiles)[copy];
+  if (tile < 0) return;
+  const RecentSource& s = p.source[part];
+  const int stream = tile / layout.n_tiles;
+  const TileEntry& entry = EntryOf(p, part, stream, head, tile % layout.n_tiles);
+  const bool open = entry.state == TileState::kOpen;
+  const uint8_t* plane =
+      s.planes + (static_cast<int64_t>(stream) * p.n_kv_heads + head) * s.plane_stride;
+  const auto* exact = reinterpret_cast<const uint16_t*>(plane + s.exact_at) +
+                      static_cast<int64_t>(entry.slot) * p.group * s.dim;
+  const auto* rows = reinterpret_cast<const int32_t*>(p.block + layout.rows) + copy * p.group;
+  uint16_t* to = s.copies + (static_cast<int64_t>(head) * layout.n_copies + copy) * p.group * s.dim;
+  for (int g = static_cast<int>(threadIdx.x) / 32; g < p.group; g += kCopyThreads / 32) {
+    const int row = rows[g];
+    uint16_t* out = to + g * s.dim;
+    if (row < 0) {
+      for (int d = lane; d < s.dim; d += 32) out[d] = open ? exact[g * s.dim + d] : uint16_t{0};
+      continue;
+    }
+    const auto* x =
+        reinterpret_cast<const float*>(s.x + row * s.x_row_stride + head * s.x_head_stride);
+    bool finite = true;
+    for (int d = lane; d < s.dim; d += 32) {
+      finite = finite && (__float_as_uint(x[d]) & 0x7F800000U) != 0x7F800000U;
+    }
+    const bool keep = __all_sync(0xFFFFFFFFU, finite ? 1 : 0) != 0;
+    for (int d = lane; d < s.dim; d += 32) {
+      const float value = keep ? fminf(fmaxf(x[d], -65504.0F), 65504.0F) : 0.0F;
+      out[d] = __half_as_ushort(__float2half_rn(value));
+    }
+  }
+}
+
+}  // namespace
+
+void LaunchRecentBegin(const RecentParams& params, void* stream) {
+  RecentBeginKernel<<<1, kBeginThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
+}
+
+void LaunchRecentCopy(const RecentParams& params, void* stream) {
+  const dim3 grid(static_cast<unsigned>(params.layout.n_copies),
+                  static_cast<unsigned>(params.n_kv_heads), 2);
+  RecentCopyKernel<<<grid, kCopyThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
+}
+
+}  // namespace kvarn::cuda
