@@ -151,9 +151,10 @@ size_t kvarn_cuda_attention_workspace_bytes(const kvarn_attention* call) {
   return made.bytes;
 }
 
-kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, void* workspace, void* stream) {
+kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, const kvarn_cuda_recent* recent,
+                                       void* workspace, void* stream) {
   PlaneAttention made;
-  kvarn_status status = kvarn::cuda::Prepare(call, workspace, &made);
+  kvarn_status status = kvarn::cuda::Prepare(call, recent, workspace, &made);
   if (status != KVARN_OK) return status;
   auto* base = static_cast<uint8_t*>(workspace);
   const kvarn_cuda_decode& d = made.prefill.attention;
