@@ -66,7 +66,6 @@ def control(llama_bin, smollm2_f32, tmp_path_factory) -> list[float]:
         (DEVICE, "unified", "cpu"),
         (FAVOURITE, "separate", "cpu"),
         (DEVICE, "separate", "played gpu"),
-        (DEVICE, "unified", "played gpu"),
     ],
 )
 def test_eight_requests_at_once(
