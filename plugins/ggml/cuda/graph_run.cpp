@@ -82,8 +82,9 @@ kvarn_status Agree(KvTensor* keys, KvTensor* values, uint64_t* history) {
     KvTensor::Life life = keys->LifeOf(stream);
     const KvTensor::Life other = values->LifeOf(stream);
     if (!life.agree || !other.agree || life.number != other.number) {
-      kvarn_status status = keys->Rewrite(stream);
-      if (status == KVARN_OK) status = values->Rewrite(stream);
+      const int64_t n_rows = std::max(keys->RowsHeld(stream), values->RowsHeld(stream));
+      kvarn_status status = keys->Rewrite(stream, n_rows);
+      if (status == KVARN_OK) status = values->Rewrite(stream, n_rows);
       if (status != KVARN_OK) return status;
       life = keys->LifeOf(stream);
     }
@@ -160,22 +161,25 @@ bool GraphRun::Plan(const GraphNodes& graph) {
   return true;
 }
 
+// Waits for the GPU if the caches of this attention were touched. A failure leaves them so.
+kvarn_status GraphRun::AgreeOn(const AttentionJob& job) {
+  auto* keys = const_cast<KvTensor*>(job.keys);
+  auto* values = const_cast<KvTensor*>(job.values);
+  if (!keys->touched() && !values->touched()) return KVARN_OK;
+  handoff_.Synchronize();
+  uint64_t history = 0;
+  const kvarn_status status = Agree(keys, values, &history);
+  if (status != KVARN_OK) return status;
+  keys->SetHistory(history);
+  keys->TakeTouched();
+  values->TakeTouched();
+  return KVARN_OK;
+}
+
 kvarn_status GraphRun::AgreeOnLives() {
-  bool synchronised = false;
   for (const AttentionJob& job : attention_) {
-    auto* keys = const_cast<KvTensor*>(job.keys);
-    auto* values = const_cast<KvTensor*>(job.values);
-    const bool keys_touched = keys->TakeTouched();
-    const bool values_touched = values->TakeTouched();
-    if (!keys_touched && !values_touched) continue;
-    if (!synchronised) handoff_.Synchronize();
-    synchronised = true;
-    uint64_t history = 0;
-    const kvarn_status status = Agree(keys, values, &history);
+    const kvarn_status status = AgreeOn(job);
     if (status != KVARN_OK) return status;
-    keys->SetHistory(history);
-    keys->TakeTouched();
-    values->TakeTouched();
   }
   return KVARN_OK;
 }
@@ -210,6 +214,16 @@ kvarn_status GraphRun::RunGeneric(ggml_tensor* node) {
   return windows.WriteBack(*node);
 }
 
+kvarn_status GraphRun::RunAttention(const AttentionJob& job) {
+  // A node of the generic kind before it, of this graph, may have written these caches.
+  const kvarn_status status = AgreeOn(job);
+  if (status != KVARN_OK) return status;
+  handoff_.ToOurs();
+  counters.attention_calls.fetch_add(1, std::memory_order_relaxed);
+  const auto first_stream = static_cast<uint64_t>(job.key_tokens.first_stream);
+  return plans_.Run(job.call, Mix(job.keys->history(), first_stream), handoff_.stream());
+}
+
 kvarn_status GraphRun::RunStep(const GraphNodes& graph, const Step& step) {
   switch (step.kind) {
     case Kind::kDone:
@@ -217,13 +231,8 @@ kvarn_status GraphRun::RunStep(const GraphNodes& graph, const Step& step) {
     case Kind::kSetRows:
       handoff_.ToOurs();
       return RunSetRows(set_rows_[step.index]);
-    case Kind::kAttention: {
-      const AttentionJob& job = attention_[step.index];
-      handoff_.ToOurs();
-      counters.attention_calls.fetch_add(1, std::memory_order_relaxed);
-      const auto first_stream = static_cast<uint64_t>(job.key_tokens.first_stream);
-      return plans_.Run(job.call, Mix(job.keys->history(), first_stream), handoff_.stream());
-    }
+    case Kind::kAttention:
+      return RunAttention(attention_[step.index]);
     case Kind::kGeneric:
       return RunGeneric(graph[step.node]);
   }
@@ -248,6 +257,13 @@ void GraphRun::NoteWrites() {
   }
 }
 
+// After a graph that broke off: some of its caches have its rows, others do not.
+void GraphRun::MarkAllTouched() {
+  for (const SetRowsJob& job : set_rows_) {
+    for (int i = 0; i < job.n_parts; ++i) job.parts[i].kv->MarkTouched();
+  }
+}
+
 ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   plans_.BeginGraph();
   int next = 0;
@@ -255,7 +271,10 @@ ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   for (const Step& step : steps_) {
     if (HasWork(graph, next, step.node)) {
       const ggml_status inner_status = RunInner(cgraph, next, step.node);
-      if (inner_status != GGML_STATUS_SUCCESS) return inner_status;
+      if (inner_status != GGML_STATUS_SUCCESS) {
+        MarkAllTouched();
+        return inner_status;
+      }
     }
     status = RunStep(graph, step);
     if (status != KVARN_OK) break;
@@ -263,10 +282,19 @@ ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   }
   handoff_.ToInner();
   if (status != KVARN_OK) {
+    MarkAllTouched();
     LogError("a KV cache operation failed: %s", kvarn_status_text(status));
     return GGML_STATUS_FAILED;
   }
   return HasWork(graph, next, graph.n) ? RunInner(cgraph, next, graph.n) : GGML_STATUS_SUCCESS;
+}
+
+ggml_status GraphRun::LaunchStep() {
+  if (step_graph_.Launch(&handoff_)) return GGML_STATUS_SUCCESS;
+  step_graph_.Forget();
+  MarkAllTouched();
+  LogError("%s: the CUDA graph of a step could not be launched", device_->name.c_str());
+  return GGML_STATUS_FAILED;
 }
 
 ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
@@ -275,12 +303,13 @@ ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
   if (step_graph_.Recorded() && !CachesTouched()) {
     NoteWrites();
     counters.attention_calls.fetch_add(attention_.size(), std::memory_order_relaxed);
-    return step_graph_.Launch(&handoff_) ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
+    return LaunchStep();
   }
   const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
   if (!Plan(graph)) return GGML_STATUS_FAILED;
   if (steps_.empty()) return inner_->iface.graph_compute(inner_, cgraph);
-  if (step_graph_.Recorded()) step_graph_.Unsettle();
+  // Touched since: the layers that shared plans when it was recorded may have parted.
+  if (step_graph_.Recorded()) step_graph_.Forget();
   if (AgreeOnLives() != KVARN_OK) {
     LogError("caches that the host has changed could not be read");
     return GGML_STATUS_FAILED;
@@ -291,8 +320,9 @@ ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
   }
   const ggml_status status = RunSteps(cgraph, graph);
   if (!step_graph_.End(&handoff_)) return RunSteps(cgraph, graph);
-  if (status != GGML_STATUS_SUCCESS) return status;
-  return step_graph_.Launch(&handoff_) ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
+  if (status == GGML_STATUS_SUCCESS) return LaunchStep();
+  step_graph_.Forget();
+  return status;
 }
 
 }  // namespace kvarn::ggml_plugin

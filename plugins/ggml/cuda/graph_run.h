@@ -37,11 +37,15 @@ class GraphRun {
   bool CachesTouched() const;
   void PlanNode(const GraphNodes& graph, int index);
   kvarn_status AgreeOnLives();
+  kvarn_status AgreeOn(const AttentionJob& job);
   ggml_status RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph);
   void NoteWrites();
+  void MarkAllTouched();
+  ggml_status LaunchStep();
   ggml_status RunInner(ggml_cgraph* graph, int first, int end);
   kvarn_status RunStep(const GraphNodes& graph, const Step& step);
   kvarn_status RunSetRows(const SetRowsJob& job);
+  kvarn_status RunAttention(const AttentionJob& job);
   kvarn_status RunGeneric(ggml_tensor* node);
 
   Device* device_;

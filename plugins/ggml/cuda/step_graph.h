@@ -29,8 +29,12 @@ class StepGraph {
 
   // The next graph to run is this one; forgets what was recorded of another.
   void Next(uint64_t uid);
-  // It runs piece by piece, for the host's sake: what it had settled may be gone.
-  void Unsettle() { runs_ = 1; }
+  // What was recorded does not serve any more. The graph runs piece by piece again, for the host's
+  // sake too: what that had settled may be gone.
+  void Forget() {
+    Drop();
+    runs_ = 1;
+  }
 
   bool Recorded() const { return exec_ != nullptr; }
   bool Settled() const { return allowed_ && runs_ > kSettled; }
