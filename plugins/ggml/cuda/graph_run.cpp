@@ -113,6 +113,14 @@ std::unique_ptr<GraphRun> GraphRun::New(Device* device, ggml_backend_t inner) {
   return run;
 }
 
+void GraphRun::TellGeneric(const char* node, const char* what) {
+  if (!told_generic_) {
+    LogWarn("%s: no kernel of this build serves its %s: it runs on decoded copies, slowly", node,
+            what);
+  }
+  told_generic_ = true;
+}
+
 void GraphRun::PlanNode(const GraphNodes& graph, int index) {
   const ggml_tensor* node = graph[index];
   if (node->op == GGML_OP_SET_ROWS) {
@@ -121,10 +129,14 @@ void GraphRun::PlanNode(const GraphNodes& graph, int index) {
       return;
     }
     SetRowsJob job;
-    if (PlanSetRows(graph, index, &unused_, &job) && IsServed(job)) {
+    const bool planes = PlanSetRows(graph, index, &unused_, &job);
+    if (planes && IsServed(job)) {
       steps_.push_back({index, Kind::kSetRows, set_rows_.size()});
       set_rows_.push_back(job);
       return;
+    }
+    if (planes) {
+      TellGeneric(node->name, "rows (head dim beyond 256, or KVARN_TAIL beyond some 60 tiles)");
     }
   } else if (node->op == GGML_OP_FLASH_ATTN_EXT) {
     LearnHeadDim(node);
@@ -134,13 +146,7 @@ void GraphRun::PlanNode(const GraphNodes& graph, int index) {
       attention_.push_back(job);
       return;
     }
-    if (!told_generic_) {
-      LogWarn(
-          "%s: no kernel of this build serves its attention (head dim, bits or mask): it runs on "
-          "decoded copies, slowly",
-          node->name);
-      told_generic_ = true;
-    }
+    TellGeneric(node->name, "attention (head dim, bits or mask)");
   }
   steps_.push_back({index, Kind::kGeneric, 0});
   may_record_ = false;

@@ -35,6 +35,7 @@ class GraphRun {
 
   bool Plan(const GraphNodes& graph);
   bool CachesTouched() const;
+  void TellGeneric(const char* node, const char* what);
   void PlanNode(const GraphNodes& graph, int index);
   kvarn_status AgreeOnLives();
   kvarn_status AgreeOn(const AttentionJob& job);
