@@ -127,7 +127,9 @@ bool CopyTensor(ggml_backend_buffer_t buffer, const ggml_tensor* source, ggml_te
   const KvTensor* from = FindKv(source);
   KvTensor* to = FindKv(target);
   if (from != nullptr && to != nullptr) {
-    return KvTensor::CopyStreams(*from, source->view_offs, to, target->view_offs, size);
+    return Guard(false, [&] {
+      return KvTensor::CopyStreams(*from, source->view_offs, to, target->view_offs, size);
+    });
   }
   ggml_backend_buffer_t source_buffer = Root(source)->buffer;
   KvMemory* memory = BufferOf(buffer)->device->memory;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "buffer.h"
+#include "log.h"
 #include "node_attention.h"
 
 namespace kvarn::ggml_plugin {
@@ -100,10 +101,24 @@ void LearnFromAttention(const ggml_tensor* op, ModelHints* hints) {
   }
 }
 
+// The host's scheduler offers attention over caches of the CPU to a GPU, but never gives it: no
+// graph shows them.
+void LookForCachesElsewhere(const ggml_tensor* op, Device* device) {
+  if (!device->OnGpu() || op->op != GGML_OP_FLASH_ATTN_EXT || op->src[1] == nullptr) return;
+  const ggml_tensor* keys = Root(op->src[1]);
+  KvIdentity identity;
+  // Estimates of memory have buffers of no size.
+  if (keys->buffer != nullptr && keys->buffer->size > 0 && !IsKvBuffer(keys->buffer) &&
+      IdentifyKv(keys, &identity)) {
+    WarnOfCachesElsewhere(device, keys->name);
+  }
+}
+
 bool SupportsOp(ggml_backend_dev_t dev, const ggml_tensor* op) {
   Device* device = DeviceOf(dev);
   try {
     LearnFromAttention(op, &device->hints);
+    LookForCachesElsewhere(op, device);
     if (TouchesKvBuffer(op)) {
       LearnHeadDim(op);
       return true;  // the scheduler aborts on a "no" to an op on a pre-allocated tensor
@@ -128,6 +143,15 @@ bool SupportsBufferType(ggml_backend_dev_t dev, ggml_backend_buffer_type_t type)
 }
 
 }  // namespace
+
+void WarnOfCachesElsewhere(Device* device, const char* example) {
+  if (device->told_elsewhere.exchange(true)) return;
+  // No number: layers that run elsewhere altogether are in graphs that we never see.
+  LogWarn(
+      "KV caches such as %s are not kept by %s but elsewhere, unquantised: do not use "
+      "-nkvo (--no-kv-offload), and offload all layers (-ngl 99) with -fa on",
+      example, device->name.c_str());
+}
 
 Device::Device(const std::string& name_in, const std::string& preset_in, const KvFormat& format_in,
                enum ggml_backend_dev_type type_in, const Engine& engine_in, ggml_backend_reg_t reg)

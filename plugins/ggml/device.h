@@ -5,6 +5,7 @@
 #ifndef KVARN_PLUGINS_GGML_DEVICE_H_
 #define KVARN_PLUGINS_GGML_DEVICE_H_
 
+#include <atomic>
 #include <string>
 
 #include "host.h"
@@ -34,6 +35,7 @@ struct Device {
   KvMemory* memory = nullptr;          // likewise
   ggml_backend_buffer_type_t inner_type = nullptr;
   ModelHints hints;
+  std::atomic<bool> told_elsewhere{false};  // that caches bypass the device
 
   // What ggml holds pointers to.
   ggml_backend_device ggml = {};
@@ -53,6 +55,9 @@ inline Device* DeviceOf(ggml_backend_dev_t device) { return static_cast<Device*>
 inline Device* DeviceOf(ggml_backend_buffer_type_t type) {
   return static_cast<Device*>(type->context);
 }
+
+// Says once that a cache (the name of one) is kept by another device, and what to do.
+void WarnOfCachesElsewhere(Device* device, const char* example);
 
 // buffer_type.cpp
 void InitBufferTypes(Device* device);

@@ -46,13 +46,7 @@ bool GraphChecks::CheckPlacement(const GraphNodes& graph) {
   }
   if (!ours && example == nullptr) return true;
   placement_checked_ = true;
-  if (example != nullptr) {
-    // No number: layers that run elsewhere altogether are in graphs that we never see.
-    LogWarn(
-        "KV caches such as %s are not kept by %s but elsewhere, unquantised: do not use "
-        "-nkvo (--no-kv-offload), and offload all layers (-ngl 99) with -fa on",
-        example, device_->name.c_str());
-  }
+  if (example != nullptr) WarnOfCachesElsewhere(device_, example);
   return true;
 }
 

@@ -13,7 +13,7 @@ bool TouchesPlanes(const ggml_tensor* node);
 
 class GraphChecks {
  public:
-  explicit GraphChecks(const Device* device) : device_(device) {}
+  explicit GraphChecks(Device* device) : device_(device) {}
 
   // False (after a message) if the graph must not be run. Looks once at where the caches lie.
   bool CheckPlacement(const GraphNodes& graph);
@@ -21,7 +21,7 @@ class GraphChecks {
   bool CheckWrite(const ggml_tensor* node);
 
  private:
-  const Device* device_;
+  Device* device_;
   bool placement_checked_ = false;
   bool told_flash_attention_ = false;
 };

@@ -242,22 +242,49 @@ void KvTensor::Clear(bool arena_is_zero) {
 }
 
 void KvTensor::ClearStream(int64_t stream) {
-  if (plane_ == nullptr) return;
+  if (memory_ == nullptr) return;
   touched_ = true;
-  memory_type_->Zero(PlaneMemory(stream, 0), stream_stride());
+  if (plane_ == nullptr) {
+    memory_type_->Zero(memory_ + static_cast<size_t>(stream) * stream_bytes(), stream_bytes());
+  } else {
+    memory_type_->Zero(PlaneMemory(stream, 0), stream_stride());
+  }
 }
 
-kvarn_status KvTensor::Rewrite(int64_t stream) {
+int64_t KvTensor::RowsHeld(int64_t stream) const {
+  HostPlanes planes(*this, false);
+  const auto dim = static_cast<size_t>(head_dim_);
+  std::vector<uint16_t> tile(static_cast<size_t>(group()) * dim);
+  int64_t held = 0;
+  for (int32_t head = 0; head < n_heads(); ++head) {
+    const uint8_t* memory = planes.Of(stream, head);
+    const int64_t tiles = (n_rows_ + group() - 1) / group();
+    for (int64_t begin = (tiles - 1) * group(); begin + group() > held && begin >= 0;
+         begin -= group()) {
+      const int64_t n = std::min<int64_t>(group(), n_rows_ - begin);
+      kvarn_plane_read(plane_, memory, begin, n, tile.data(), dim * sizeof(uint16_t));
+      const auto end = tile.begin() + static_cast<ptrdiff_t>(n) * head_dim_;
+      const auto last = std::find_if(std::make_reverse_iterator(end), tile.rend(),
+                                     [](uint16_t value) { return value != 0; });
+      if (last == tile.rend()) continue;
+      held = std::max(held, begin + (tile.rend() - last + head_dim_ - 1) / head_dim_);
+      break;
+    }
+  }
+  return held;
+}
+
+kvarn_status KvTensor::Rewrite(int64_t stream, int64_t n_rows) {
   HostPlanes planes(*this, true);
   const auto dim = static_cast<size_t>(head_dim_);
-  std::vector<uint16_t> rows(static_cast<size_t>(n_rows_) * dim);
+  std::vector<uint16_t> rows(static_cast<size_t>(n_rows) * dim);
   std::vector<float> row(dim);
   for (int32_t head = 0; head < n_heads(); ++head) {
     uint8_t* memory = planes.Of(stream, head);
     kvarn_status status =
-        kvarn_plane_read(plane_, memory, 0, n_rows_, rows.data(), dim * sizeof(uint16_t));
+        kvarn_plane_read(plane_, memory, 0, n_rows, rows.data(), dim * sizeof(uint16_t));
     if (status == KVARN_OK) status = kvarn_plane_reset(plane_, memory);
-    for (int64_t i = 0; i < n_rows_ && status == KVARN_OK; ++i) {
+    for (int64_t i = 0; i < n_rows && status == KVARN_OK; ++i) {
       Host().ggml_fp16_to_fp32_row(rows.data() + static_cast<size_t>(i) * dim, row.data(),
                                    head_dim_);
       status = kvarn_plane_write(plane_, memory, i, row.data(), nullptr, 0, 0);

@@ -65,6 +65,7 @@ class KvTensor {
   // heads, or between K and V. False again after the call.
   bool touched() const { return touched_; }
   bool TakeTouched() { return std::exchange(touched_, false); }
+  void MarkTouched() { touched_ = true; }
   // kvarn_plane_life of the planes of a stream, and whether it is the same for all heads.
   struct Life {
     uint64_t number = 0;
@@ -76,9 +77,11 @@ class KvTensor {
   uint64_t history() const { return history_; }
   void SetHistory(uint64_t history) { history_ = history; }
 
-  // Forget all rows and write those of `stream` again, in ascending order, so that all planes of
-  // this tensor and of any other with the same rows have the same life.
-  kvarn_status Rewrite(int64_t stream);
+  // Rows of `stream` up to the last one that is not all zeros; rows never written are.
+  int64_t RowsHeld(int64_t stream) const;
+  // Forget all rows of `stream` and write the first n_rows again, in ascending order, so that all
+  // planes of this tensor and of any other that is given as many rows have the same life.
+  kvarn_status Rewrite(int64_t stream, int64_t n_rows);
 
   // Copy whole streams between tensors of one geometry; false if that is not what is asked for.
   static bool CopyStreams(const KvTensor& source, size_t source_offset, KvTensor* target,

@@ -105,6 +105,19 @@ def test_slot_survives_save_and_restore(engine, llama_bin, plugins, smollm2_f32,
     assert gap is None or gap < NEAR_TIE
 
 
+def test_tail_beyond_the_kernels_of_a_gpu(llama_bin, plugins, smollm2, tmp_path):
+    """Rows are then written through copies. The second prompt has many rows of the first, in its
+    first layer only: layers part in the middle of a graph and must not share a plan."""
+    env = {**settings(plugins["played gpu"]), "KVARN_TAIL": "8200"}
+    args = ["-c", 10240, "-np", 1, "--device", DEVICE]
+    log = tmp_path / "server.log"
+    with serve(llama_bin("llama-server"), smollm2, log, args, env) as server:
+        for animals in (("cat", "dog"), ("dog", "cat")):
+            text = "The {} sat on the mat and the {} sat on the log. ".format(*animals) * 4
+            assert server.complete(text, n_predict=2)["content"]
+    assert log.read_text().count("KVARN_TAIL beyond") == 1
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_sequence_copied_to_another_stream(engine, llama_bin, plugins, smollm2_f32, tmp_path):
     """Two answers to one prompt: the server evaluates it once and copies the stream."""

@@ -4,6 +4,7 @@
 import pytest
 
 DEVICE = "kvarn_k4v2_g128"
+ENGINES = ("cpu", "played gpu")
 
 
 def complete(run_llama, model, *args, cache=DEVICE, env=None):
@@ -48,8 +49,10 @@ def test_without_flash_attention(run_llama, smollm2):
     assert f"device {DEVICE} needs flash attention: run with -fa on" in run.stderr
 
 
-def test_cache_kept_off_the_device(run_llama, smollm2):
-    run = complete(run_llama, smollm2, "-fa", "on", "-nkvo")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_cache_kept_off_the_device(engine, run_llama, plugins, smollm2):
+    env = {"GGML_BACKEND_PATH": str(plugins[engine])}
+    run = complete(run_llama, smollm2, "-fa", "on", "-nkvo", env=env)
     assert run.returncode == 0
     assert run.stderr.count("do not use -nkvo") == 1
 
@@ -60,8 +63,9 @@ def test_context_too_small_to_gain(run_llama, plugin_path, smollm2):
     assert run.stderr.count("stays fp16: exact tiles would make up most") == 1
 
 
-def test_layers_not_offloaded(run_llama, plugin_path, smollm2):
-    env = {"GGML_BACKEND_PATH": str(plugin_path)}
+@pytest.mark.parametrize("engine", ENGINES)
+def test_layers_not_offloaded(engine, run_llama, plugins, smollm2):
+    env = {"GGML_BACKEND_PATH": str(plugins[engine])}
     args = ["--device", DEVICE, "-ngl", "10", "-fa", "on"]
     run = complete(run_llama, smollm2, *args, cache=None, env=env)
     assert run.returncode == 0

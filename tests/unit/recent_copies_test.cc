@@ -22,7 +22,7 @@ struct Cache {
 
   explicit Cache(kvarn_role role)
       : arena(Bytes(role)),
-        kv(Format(), {role, 0}, &Tensor(), arena.data(), arena.size(), kHeadDim) {
+        kv(Format(), {role, 0}, &Tensor(), HostMemory(), arena.data(), arena.size(), kHeadDim) {
     kv.EnsureLayout();
   }
   static KvFormat Format() {

@@ -17,8 +17,9 @@ class AttentionPlans {
  public:
   explicit AttentionPlans(KvMemory* memory) : memory_(memory) { plans_.reserve(kMost); }
 
-  // Plans of the graph before are void: caches and masks have changed.
-  void BeginGraph() { n_used_ = 0; }
+  // Plans of the graph before are void: caches and masks have changed. The same graph takes the
+  // same places again, so that none has to grow while it is recorded.
+  void BeginGraph() { n_used_ = next_ = 0; }
   // Attention over caches, planned if no layer before had the same history (of the caches and the
   // streams that are read).
   // With copies of recent tiles, which are part of the plan, or null.

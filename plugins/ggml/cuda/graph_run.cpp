@@ -82,8 +82,9 @@ kvarn_status Agree(KvTensor* keys, KvTensor* values, uint64_t* history) {
     KvTensor::Life life = keys->LifeOf(stream);
     const KvTensor::Life other = values->LifeOf(stream);
     if (!life.agree || !other.agree || life.number != other.number) {
-      kvarn_status status = keys->Rewrite(stream);
-      if (status == KVARN_OK) status = values->Rewrite(stream);
+      const int64_t n_rows = std::max(keys->RowsHeld(stream), values->RowsHeld(stream));
+      kvarn_status status = keys->Rewrite(stream, n_rows);
+      if (status == KVARN_OK) status = values->Rewrite(stream, n_rows);
       if (status != KVARN_OK) return status;
       life = keys->LifeOf(stream);
     }
@@ -113,6 +114,14 @@ std::unique_ptr<GraphRun> GraphRun::New(Device* device, ggml_backend_t inner) {
   return run;
 }
 
+void GraphRun::TellGeneric(const char* node, const char* what) {
+  if (!told_generic_) {
+    LogWarn("%s: no kernel of this build serves its %s: it runs on decoded copies, slowly", node,
+            what);
+  }
+  told_generic_ = true;
+}
+
 void GraphRun::PlanNode(const GraphNodes& graph, int index) {
   const ggml_tensor* node = graph[index];
   if (node->op == GGML_OP_SET_ROWS) {
@@ -121,10 +130,14 @@ void GraphRun::PlanNode(const GraphNodes& graph, int index) {
       return;
     }
     SetRowsJob job;
-    if (PlanSetRows(graph, index, &unused_, &job) && IsServed(job)) {
+    const bool planes = PlanSetRows(graph, index, &unused_, &job);
+    if (planes && IsServed(job)) {
       steps_.push_back({index, Kind::kSetRows, set_rows_.size()});
       set_rows_.push_back(job);
       return;
+    }
+    if (planes) {
+      TellGeneric(node->name, "rows (head dim beyond 256, or KVARN_TAIL beyond some 60 tiles)");
     }
   } else if (node->op == GGML_OP_FLASH_ATTN_EXT) {
     LearnHeadDim(node);
@@ -134,13 +147,7 @@ void GraphRun::PlanNode(const GraphNodes& graph, int index) {
       attention_.push_back(job);
       return;
     }
-    if (!told_generic_) {
-      LogWarn(
-          "%s: no kernel of this build serves its attention (head dim, bits or mask): it runs on "
-          "decoded copies, slowly",
-          node->name);
-      told_generic_ = true;
-    }
+    TellGeneric(node->name, "attention (head dim, bits or mask)");
   }
   steps_.push_back({index, Kind::kGeneric, 0});
   may_record_ = false;
@@ -161,22 +168,25 @@ bool GraphRun::Plan(const GraphNodes& graph) {
   return true;
 }
 
+// Waits for the GPU if the caches of this attention were touched. A failure leaves them so.
+kvarn_status GraphRun::AgreeOn(const AttentionJob& job) {
+  auto* keys = const_cast<KvTensor*>(job.keys);
+  auto* values = const_cast<KvTensor*>(job.values);
+  if (!keys->touched() && !values->touched()) return KVARN_OK;
+  handoff_.Synchronize();
+  uint64_t history = 0;
+  const kvarn_status status = Agree(keys, values, &history);
+  if (status != KVARN_OK) return status;
+  keys->SetHistory(history);
+  keys->TakeTouched();
+  values->TakeTouched();
+  return KVARN_OK;
+}
+
 kvarn_status GraphRun::AgreeOnLives() {
-  bool synchronised = false;
   for (const AttentionJob& job : attention_) {
-    auto* keys = const_cast<KvTensor*>(job.keys);
-    auto* values = const_cast<KvTensor*>(job.values);
-    const bool keys_touched = keys->TakeTouched();
-    const bool values_touched = values->TakeTouched();
-    if (!keys_touched && !values_touched) continue;
-    if (!synchronised) handoff_.Synchronize();
-    synchronised = true;
-    uint64_t history = 0;
-    const kvarn_status status = Agree(keys, values, &history);
+    const kvarn_status status = AgreeOn(job);
     if (status != KVARN_OK) return status;
-    keys->SetHistory(history);
-    keys->TakeTouched();
-    values->TakeTouched();
   }
   return KVARN_OK;
 }
@@ -221,6 +231,18 @@ kvarn_status GraphRun::RunGeneric(ggml_tensor* node) {
   return windows.WriteBack(*node);
 }
 
+kvarn_status GraphRun::RunAttention(const AttentionJob& job) {
+  // A node of the generic kind before it, of this graph, may have written these caches.
+  const kvarn_status status = AgreeOn(job);
+  if (status != KVARN_OK) return status;
+  handoff_.ToOurs();
+  counters.attention_calls.fetch_add(1, std::memory_order_relaxed);
+  const auto first_stream = static_cast<uint64_t>(job.key_tokens.first_stream);
+  kvarn_cuda_recent recent;
+  return plans_.Run(job.call, recent_.Find(job, &recent) ? &recent : nullptr,
+                    Mix(job.keys->history(), first_stream), handoff_.stream());
+}
+
 kvarn_status GraphRun::RunStep(const GraphNodes& graph, const Step& step) {
   switch (step.kind) {
     case Kind::kDone:
@@ -228,15 +250,8 @@ kvarn_status GraphRun::RunStep(const GraphNodes& graph, const Step& step) {
     case Kind::kSetRows:
       handoff_.ToOurs();
       return RunSetRows(set_rows_[step.index]);
-    case Kind::kAttention: {
-      const AttentionJob& job = attention_[step.index];
-      handoff_.ToOurs();
-      counters.attention_calls.fetch_add(1, std::memory_order_relaxed);
-      const auto first_stream = static_cast<uint64_t>(job.key_tokens.first_stream);
-      kvarn_cuda_recent recent;
-      return plans_.Run(job.call, recent_.Find(job, &recent) ? &recent : nullptr,
-                        Mix(job.keys->history(), first_stream), handoff_.stream());
-    }
+    case Kind::kAttention:
+      return RunAttention(attention_[step.index]);
     case Kind::kGeneric:
       return RunGeneric(graph[step.node]);
   }
@@ -261,6 +276,13 @@ void GraphRun::NoteWrites() {
   }
 }
 
+// After a graph that broke off: some of its caches have its rows, others do not.
+void GraphRun::MarkAllTouched() {
+  for (const SetRowsJob& job : set_rows_) {
+    for (int i = 0; i < job.n_parts; ++i) job.parts[i].kv->MarkTouched();
+  }
+}
+
 ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   plans_.BeginGraph();
   recent_.BeginGraph();
@@ -269,7 +291,10 @@ ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   for (const Step& step : steps_) {
     if (HasWork(graph, next, step.node)) {
       const ggml_status inner_status = RunInner(cgraph, next, step.node);
-      if (inner_status != GGML_STATUS_SUCCESS) return inner_status;
+      if (inner_status != GGML_STATUS_SUCCESS) {
+        MarkAllTouched();
+        return inner_status;
+      }
     }
     status = RunStep(graph, step);
     if (status != KVARN_OK) break;
@@ -277,10 +302,32 @@ ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   }
   handoff_.ToInner();
   if (status != KVARN_OK) {
+    MarkAllTouched();
     LogError("a KV cache operation failed: %s", kvarn_status_text(status));
     return GGML_STATUS_FAILED;
   }
   return HasWork(graph, next, graph.n) ? RunInner(cgraph, next, graph.n) : GGML_STATUS_SUCCESS;
+}
+
+// The recording has to end, whatever happens.
+ggml_status GraphRun::RecordSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
+  recording_ = true;
+  ggml_status status = GGML_STATUS_ALLOC_FAILED;
+  try {
+    status = RunSteps(cgraph, graph);
+  } catch (...) {
+    LogError("out of memory");
+  }
+  recording_ = false;
+  return status;
+}
+
+ggml_status GraphRun::LaunchStep() {
+  if (step_graph_.Launch(&handoff_)) return GGML_STATUS_SUCCESS;
+  step_graph_.Forget();
+  MarkAllTouched();
+  LogError("%s: the CUDA graph of a step could not be launched", device_->name.c_str());
+  return GGML_STATUS_FAILED;
 }
 
 ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
@@ -289,11 +336,13 @@ ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
   if (step_graph_.Recorded() && !CachesTouched()) {
     NoteWrites();
     counters.attention_calls.fetch_add(attention_.size(), std::memory_order_relaxed);
-    return step_graph_.Launch(&handoff_) ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
+    return LaunchStep();
   }
   const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
   if (!Plan(graph)) return GGML_STATUS_FAILED;
   if (steps_.empty()) return inner_->iface.graph_compute(inner_, cgraph);
+  // Touched since: the layers that shared plans when it was recorded may have parted.
+  if (step_graph_.Recorded()) step_graph_.Forget();
   if (AgreeOnLives() != KVARN_OK) {
     LogError("caches that the host has changed could not be read");
     return GGML_STATUS_FAILED;
@@ -302,12 +351,11 @@ ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
   if (!may_record_ || !step_graph_.Settled() || !step_graph_.Begin(&handoff_)) {
     return RunSteps(cgraph, graph);
   }
-  recording_ = true;
-  const ggml_status status = RunSteps(cgraph, graph);
-  recording_ = false;
+  const ggml_status status = RecordSteps(cgraph, graph);
   if (!step_graph_.End(&handoff_)) return RunSteps(cgraph, graph);
-  if (status != GGML_STATUS_SUCCESS) return status;
-  return step_graph_.Launch(&handoff_) ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
+  if (status == GGML_STATUS_SUCCESS) return LaunchStep();
+  step_graph_.Forget();
+  return status;
 }
 
 }  // namespace kvarn::ggml_plugin

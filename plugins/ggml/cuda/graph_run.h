@@ -36,13 +36,19 @@ class GraphRun {
 
   bool Plan(const GraphNodes& graph);
   bool CachesTouched() const;
+  void TellGeneric(const char* node, const char* what);
   void PlanNode(const GraphNodes& graph, int index);
   kvarn_status AgreeOnLives();
+  kvarn_status AgreeOn(const AttentionJob& job);
   ggml_status RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph);
   void NoteWrites();
+  void MarkAllTouched();
+  ggml_status RecordSteps(ggml_cgraph* cgraph, const GraphNodes& graph);
+  ggml_status LaunchStep();
   ggml_status RunInner(ggml_cgraph* graph, int first, int end);
   kvarn_status RunStep(const GraphNodes& graph, const Step& step);
   kvarn_status RunSetRows(const SetRowsJob& job);
+  kvarn_status RunAttention(const AttentionJob& job);
   kvarn_status RunGeneric(ggml_tensor* node);
 
   Device* device_;

@@ -18,9 +18,11 @@ kvarn_status RecentTiles::Keep(const KvTensor* keys, const kvarn_cuda_plane_writ
     block = &blocks_[place];
     block->history = keys->history();
     block->at = block->data.Get(bytes);
-    if (block->at == nullptr) return KVARN_ERROR_MEMORY;
+    block->keys = nullptr;
+    if (block->at == nullptr) return KVARN_OK;  // said already; the batch reads its records
     status = kvarn_cuda_recent_begin(writes, block->at, stream);
   }
+  if (block->at == nullptr) return KVARN_OK;
   block->keys = keys;
   block->writes[0] = writes[0];
   block->writes[1] = writes[1];

@@ -18,7 +18,7 @@ class RecentTiles {
  public:
   explicit RecentTiles(KvMemory* memory) : memory_(memory) { blocks_.reserve(kMost); }
 
-  void BeginGraph() { n_used_ = 0; }
+  void BeginGraph() { n_used_ = next_ = 0; }
   // Before the K and V rows of a layer are written; does nothing if they need no copies.
   kvarn_status Keep(const KvTensor* keys, const kvarn_cuda_plane_write (&writes)[2], void* stream);
   // The copies for an attention of the tokens whose rows were written last; false: none.

@@ -27,6 +27,12 @@ class StepGraph {
 
   // The next graph to run is this one; forgets what was recorded of another.
   void Next(uint64_t uid);
+  // What was recorded does not serve any more; the graph runs piece by piece again.
+  void Forget() {
+    Drop();
+    runs_ = 0;
+  }
+
   bool Recorded() const { return exec_ != nullptr; }
   bool Settled() const { return allowed_ && runs_ > kRunsBefore; }
 

@@ -99,6 +99,10 @@ ggml_backend_buffer_type_t BufferType(ggml_backend_dev_t) { return &type; }
 bool SupportsOp(ggml_backend_dev_t, const ggml_tensor* op) {
   return cpu->iface.supports_op(cpu, op);
 }
+// Products of many tokens with weights of the host, as CUDA takes them.
+bool OffloadOp(ggml_backend_dev_t, const ggml_tensor* op) {
+  return op->op == GGML_OP_MUL_MAT && op->ne[1] >= 32;
+}
 bool SupportsType(ggml_backend_dev_t, ggml_backend_buffer_type_t other) { return other == &type; }
 ggml_backend_event_t EventNew(ggml_backend_dev_t dev) {
   return new ggml_backend_event{dev, &type};  // the context is not looked at
@@ -132,6 +136,7 @@ __attribute__((constructor)) void Register() {
   device.iface.get_buffer_type = BufferType;
   device.iface.supports_op = SupportsOp;
   device.iface.supports_buft = SupportsType;
+  device.iface.offload_op = OffloadOp;
   device.iface.event_new = EventNew;
   device.iface.event_free = EventFree;
   device.iface.event_synchronize = EventSynchronize;

@@ -15,6 +15,9 @@
 namespace {
 
 constexpr size_t kWorkspace = 4096;  // life of every stream, when the plan was made
+// Limits of writes (kvarn_cuda.h).
+constexpr int kMaxHeadDim = 256;
+constexpr int kMaxSlots = 64;
 constexpr int kMaxStreams = kWorkspace / sizeof(uint64_t);
 
 const uint8_t* PlaneOf(const void* planes, size_t stream_stride, size_t head_stride, int stream,
@@ -98,7 +101,11 @@ void Attend(const kvarn_attention& c, const Head& rows, size_t stream, size_t to
 
 extern "C" {
 
-size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_write*, int32_t) {
+size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_write* calls, int32_t n) {
+  for (int i = 0; i < n; ++i) {
+    const kvarn_plane& plane = *calls[i].plane;
+    if (plane.config.format.head_dim > kMaxHeadDim || plane.n_slots > kMaxSlots) return 0;
+  }
   return kWorkspace;
 }
 
