@@ -57,6 +57,7 @@ bool BindHost(std::string* error) {
 #define KVARN_BIND(name) \
   if (!Bind(#name, &functions.name)) missing = #name;
   KVARN_HOST_FUNCTIONS(KVARN_BIND)
+  KVARN_BIND(ggml_graph_view)
 #undef KVARN_BIND
   if (missing != nullptr) {
     *error = std::string("the host's ggml ") + version + " lacks the function " + missing;

@@ -12,9 +12,6 @@
 #include "ggml-backend.h"
 #include "ggml.h"
 
-// Of ggml-impl.h, which defines macros with everyday names: only what needs the struct includes it.
-extern "C" struct ggml_cgraph ggml_graph_view(struct ggml_cgraph* graph, int first, int end);
-
 namespace kvarn::ggml_plugin {
 
 // Functions the plug-in calls. Everything else goes through the interface structs.
@@ -27,7 +24,6 @@ namespace kvarn::ggml_plugin {
   X(ggml_graph_add_node)        \
   X(ggml_graph_nodes)           \
   X(ggml_graph_n_nodes)         \
-  X(ggml_graph_view)            \
   X(ggml_fp16_to_fp32_row)      \
   X(ggml_type_name)             \
   X(ggml_op_name)               \
@@ -39,6 +35,8 @@ struct HostFunctions {
 #define KVARN_DECLARE(name) decltype(&::name) name = nullptr;
   KVARN_HOST_FUNCTIONS(KVARN_DECLARE)
 #undef KVARN_DECLARE
+  // Declared in ggml-impl.h, which defines macros with everyday names.
+  struct ggml_cgraph (*ggml_graph_view)(struct ggml_cgraph* graph, int first, int end) = nullptr;
   // Optional: absent means messages go to stderr.
   void (*ggml_log_internal)(enum ggml_log_level level, const char* format, ...) = nullptr;
 };
