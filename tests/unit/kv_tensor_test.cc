@@ -31,7 +31,7 @@ class KvTensorRows : public testing::Test {
     return format;
   }
   static const ggml_tensor& Tensor() {
-    static const ggml_tensor tensor = [] {
+    static const ggml_tensor kTensor = [] {
       ggml_tensor made = {};
       made.ne[0] = int64_t{kHeads} * kHeadDim;
       made.ne[1] = kRows;
@@ -39,7 +39,7 @@ class KvTensorRows : public testing::Test {
       made.ne[3] = 1;
       return made;
     }();
-    return tensor;
+    return kTensor;
   }
   // One value in the last column, so that a row counts however little it holds.
   void Write(int64_t stream, int64_t head, int64_t row) {
