@@ -42,6 +42,7 @@ const HostFunctions& Host() { return functions; }
 
 bool BindHost(std::string* error) {
   Bind("ggml_log_internal", &functions.ggml_log_internal);
+  Bind("ggml_graph_view", &functions.ggml_graph_view);
   if (!Bind("ggml_version", &functions.ggml_version)) {
     *error =
         "no ggml library found in this process (a statically linked host cannot take plug-ins)";
@@ -57,7 +58,6 @@ bool BindHost(std::string* error) {
 #define KVARN_BIND(name) \
   if (!Bind(#name, &functions.name)) missing = #name;
   KVARN_HOST_FUNCTIONS(KVARN_BIND)
-  KVARN_BIND(ggml_graph_view)
 #undef KVARN_BIND
   if (missing != nullptr) {
     *error = std::string("the host's ggml ") + version + " lacks the function " + missing;

@@ -35,7 +35,8 @@ struct HostFunctions {
 #define KVARN_DECLARE(name) decltype(&::name) name = nullptr;
   KVARN_HOST_FUNCTIONS(KVARN_DECLARE)
 #undef KVARN_DECLARE
-  // Declared in ggml-impl.h, which defines macros with everyday names.
+  // Optional, and declared in ggml-impl.h, which defines macros with everyday names: absent means
+  // no devices on GPUs.
   struct ggml_cgraph (*ggml_graph_view)(struct ggml_cgraph* graph, int first, int end) = nullptr;
   // Optional: absent means messages go to stderr.
   void (*ggml_log_internal)(enum ggml_log_level level, const char* format, ...) = nullptr;

@@ -17,7 +17,8 @@ constexpr int kLeastMajor = 9;  // of the attention kernels
 // What we call on the host's backends and devices.
 bool HasInterfaces(ggml_backend_dev_t device) {
   return device->reg->api_version == GGML_BACKEND_API_VERSION &&
-         device->iface.event_new != nullptr && device->iface.event_free != nullptr;
+         Host().ggml_graph_view != nullptr && device->iface.event_new != nullptr &&
+         device->iface.event_free != nullptr;
 }
 
 }  // namespace
@@ -38,7 +39,8 @@ std::vector<Engine> FindGpuEngines(const Config& config) {
       LogWarn("%s is not used: it has compute capability %d.x, the kernels of this build need 9.x",
               name.c_str(), major);
     } else if (!HasInterfaces(device)) {
-      LogWarn("%s is not used: the host's CUDA backend has no events", name.c_str());
+      LogWarn("%s is not used: the host has no views of graphs, or its CUDA backend no events",
+              name.c_str());
     } else {
       engines.push_back({device, gpu, MemoryOfGpu(gpu), NewGpuBackend});
     }
