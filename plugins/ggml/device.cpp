@@ -40,7 +40,7 @@ void GetProps(ggml_backend_dev_t dev, ggml_backend_dev_props* props) {
 
 ggml_backend_t InitBackend(ggml_backend_dev_t dev, const char* params) {
   try {
-    return DeviceOf(dev)->engine.new_backend(DeviceOf(dev), params);
+    return DeviceOf(dev)->new_backend(DeviceOf(dev), params);
   } catch (...) {
     return nullptr;
   }
@@ -154,16 +154,13 @@ void WarnOfCachesElsewhere(Device* device, const char* example) {
 }
 
 Device::Device(const std::string& name_in, const std::string& preset_in, const KvFormat& format_in,
-               enum ggml_backend_dev_type type_in, const Engine& engine_in, ggml_backend_reg_t reg)
-    : name(name_in),
+               enum ggml_backend_dev_type type_in, const Engine& engine, ggml_backend_reg_t reg)
+    : Engine(engine),
+      name(name_in),
       preset(preset_in),
-      description(std::string(engine_in.inner->iface.get_description(engine_in.inner)) +
-                  ", KV cache " + preset_in),
+      description(std::string(inner->iface.get_description(inner)) + ", KV cache " + preset_in),
       format(format_in),
       type(type_in),
-      engine(engine_in),
-      inner(engine_in.inner),
-      memory(engine_in.memory),
       inner_type(inner->iface.get_buffer_type(inner)) {
   const bool gpu = OnGpu();
   ggml.iface = {

@@ -24,15 +24,12 @@ struct Engine {
   ggml_backend_t (*new_backend)(struct Device* device, const char* params) = nullptr;
 };
 
-struct Device {
+struct Device : Engine {
   std::string name;
   std::string preset;
   std::string description;
   KvFormat format;
   enum ggml_backend_dev_type type = GGML_BACKEND_DEVICE_TYPE_GPU;
-  Engine engine;
-  ggml_backend_dev_t inner = nullptr;  // of the engine
-  KvMemory* memory = nullptr;          // likewise
   ggml_backend_buffer_type_t inner_type = nullptr;
   ModelHints hints;
   std::atomic<bool> told_elsewhere{false};  // that caches bypass the device
@@ -48,7 +45,7 @@ struct Device {
 
   Device(const std::string& name, const std::string& preset, const KvFormat& format,
          enum ggml_backend_dev_type type, const Engine& engine, ggml_backend_reg_t reg);
-  bool OnGpu() const { return engine.gpu >= 0; }
+  bool OnGpu() const { return gpu >= 0; }
 };
 
 inline Device* DeviceOf(ggml_backend_dev_t device) { return static_cast<Device*>(device->context); }

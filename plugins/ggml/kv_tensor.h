@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "kv_layout.h"
@@ -62,10 +61,9 @@ class KvTensor {
   void MarkWritten() { written_ = true; }
 
   // What decides where rows lie was changed through the functions above, and may now differ between
-  // heads, or between K and V. False again after the call.
+  // heads, or between K and V.
   bool touched() const { return touched_; }
-  bool TakeTouched() { return std::exchange(touched_, false); }
-  void MarkTouched() { touched_ = true; }
+  void SetTouched(bool touched) { touched_ = touched; }
   // kvarn_plane_life of the planes of a stream, and whether it is the same for all heads.
   struct Life {
     uint64_t number = 0;

@@ -30,7 +30,8 @@ struct SetRowsJob {
   JobError* error = nullptr;
 };
 
-// Fill a job for node `index`; false if its shape needs the generic way.
+// Fill a job for node `index`; false if its shape needs the generic way. `error` takes what its
+// callback meets; null where that is not used.
 bool PlanSetRows(const GraphNodes& graph, int index, JobError* error, SetRowsJob* job);
 
 // Callback of the custom node; userdata is the SetRowsJob.

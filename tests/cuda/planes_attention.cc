@@ -14,10 +14,16 @@
 #include <random>
 #include <vector>
 
+#include "device_array.h"
 #include "kvarn/kvarn.h"
 #include "kvarn/kvarn_cuda.h"
+#include "reference/reference_half.h"
 
 namespace {
+
+using kvarn_cuda_test::DeviceArray;
+using kvarn_reference::HalfFromFloat;
+using kvarn_reference::HalfToFloat;
 
 constexpr int kDim = 128;
 constexpr int kKvHeads = 2;
@@ -32,33 +38,6 @@ void Check(bool ok, const char* what) {
   if (ok) return;
   std::printf("FAILED: %s (CUDA: %s)\n", what, cudaGetErrorString(cudaGetLastError()));
   std::exit(1);
-}
-
-template <typename T>
-struct Device {
-  T* data = nullptr;
-  explicit Device(const std::vector<T>& host) {
-    Check(cudaMalloc(reinterpret_cast<void**>(&data), host.size() * sizeof(T)) == cudaSuccess,
-          "memory");
-    cudaMemcpy(data, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice);
-  }
-  ~Device() { cudaFree(data); }
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
-};
-
-// By rounding to nearest even, as the library stores rows; the values of this test are normal.
-float ToHalf(float x) {
-  if (x == 0.0F) return x;
-  const float unit = std::ldexp(1.0F, std::ilogb(x) - 10);
-  return std::nearbyint(x / unit) * unit;
-}
-float FromHalf(uint16_t bits) {
-  const int exponent = bits >> 10 & 31;
-  const float fraction = static_cast<float>(bits & 1023);
-  const float value =
-      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024.0F + fraction, exponent - 25);
-  return (bits & 0x8000U) != 0 ? -value : value;
 }
 
 struct Part {  // K or V
@@ -137,10 +116,10 @@ class Cache {
   std::vector<float> Run(const std::vector<int64_t>& rows, const std::vector<float> (&x)[2],
                          const std::vector<float>& query, const std::vector<uint16_t>& mask, int n,
                          int64_t padded) {
-    const Device<int64_t> d_rows(rows);
-    const Device<float> d_keys(x[0]), d_values(x[1]), d_query(query);
-    const Device<uint16_t> d_mask(mask);
-    const Device<float> d_out(std::vector<float>(query.size(), NAN));
+    DeviceArray<int64_t> d_rows(rows);
+    DeviceArray<float> d_keys(x[0]), d_values(x[1]), d_query(query);
+    DeviceArray<uint16_t> d_mask(mask);
+    DeviceArray<float> d_out(std::vector<float>(query.size(), NAN));
     kvarn_cuda_plane_write writes[2] = {};
     for (int part = 0; part < 2; ++part) {
       kvarn_cuda_plane_write& w = writes[part];
@@ -150,12 +129,12 @@ class Cache {
       w.n_streams = n_streams_;
       w.n_kv_heads = kKvHeads;
       w.n_rows = static_cast<int32_t>(rows.size());
-      w.rows = d_rows.data;
-      w.x = part == 0 ? d_keys.data : d_values.data;
+      w.rows = d_rows.get();
+      w.x = part == 0 ? d_keys.get() : d_values.get();
       w.row_stride = kRow * int64_t{sizeof(float)};
       w.head_stride = kDim * int64_t{sizeof(float)};
     }
-    writes[0].query = d_query.data;
+    writes[0].query = d_query.get();
     writes[0].heads_per_kv = kPerKv;
     writes[0].query_head_stride = kDim * int64_t{sizeof(float)};
     writes[0].query_row_stride = kHeads * writes[0].query_head_stride;
@@ -173,13 +152,13 @@ class Cache {
     call.n_heads = kHeads;
     call.n_kv_heads = kKvHeads;
     call.n_rows = padded;
-    call.query = d_query.data;
-    call.out = d_out.data;
+    call.query = d_query.get();
+    call.out = d_out.get();
     call.query_head_stride = call.out_head_stride = kDim * sizeof(float);
     call.query_token_stride = call.out_token_stride = kHeads * call.query_head_stride;
     call.query_stream_stride = call.out_stream_stride =
         static_cast<size_t>(n) * call.query_token_stride;
-    call.mask = d_mask.data;
+    call.mask = d_mask.get();
     call.mask_heads = 1;
     call.mask_streams = n_streams_;
     call.mask_token_stride = static_cast<size_t>(padded) * sizeof(uint16_t);
@@ -188,27 +167,25 @@ class Cache {
     const size_t recent_bytes = kvarn_cuda_recent_bytes(writes);
     Check((recent_bytes != 0) == (static_cast<int>(rows.size()) > kGroup), "recent bytes");
     copies_ = recent_bytes != 0;
-    const Device<uint8_t> recent(std::vector<uint8_t>(recent_bytes + 1));
+    DeviceArray<uint8_t> recent(std::vector<uint8_t>(recent_bytes + 1));
     const size_t write_bytes = kvarn_cuda_planes_write_workspace_bytes(writes, 2);
-    const Device<uint8_t> write_space((std::vector<uint8_t>(write_bytes)));
+    DeviceArray<uint8_t> write_space((std::vector<uint8_t>(write_bytes)));
     const size_t bytes = kvarn_cuda_attention_workspace_bytes(&call);
     Check(bytes != 0, "no kernel for this shape");
-    const Device<uint8_t> space((std::vector<uint8_t>(bytes)));
+    DeviceArray<uint8_t> space((std::vector<uint8_t>(bytes)));
     kvarn_cuda_recent view = {};
     if (copies_) {
-      Check(kvarn_cuda_recent_begin(writes, recent.data, nullptr) == KVARN_OK, "recent begin");
-      Check(kvarn_cuda_recent_copy(writes, recent.data, nullptr) == KVARN_OK, "recent copy");
-      Check(kvarn_cuda_recent_view(writes, recent.data, 0, &view) == KVARN_OK, "recent view");
+      Check(kvarn_cuda_recent_begin(writes, recent.get(), nullptr) == KVARN_OK, "recent begin");
+      Check(kvarn_cuda_recent_copy(writes, recent.get(), nullptr) == KVARN_OK, "recent copy");
+      Check(kvarn_cuda_recent_view(writes, recent.get(), 0, &view) == KVARN_OK, "recent view");
     }
-    Check(kvarn_cuda_planes_write(writes, 2, write_space.data, nullptr) == KVARN_OK, "write");
+    Check(kvarn_cuda_planes_write(writes, 2, write_space.get(), nullptr) == KVARN_OK, "write");
     const kvarn_cuda_recent* given = copies_ ? &view : nullptr;
-    Check(kvarn_cuda_attention_plan(&call, given, space.data, nullptr) == KVARN_OK, "plan");
-    Check(kvarn_cuda_attention_run(&call, given, space.data, nullptr) == KVARN_OK, "run");
+    Check(kvarn_cuda_attention_plan(&call, given, space.get(), nullptr) == KVARN_OK, "plan");
+    Check(kvarn_cuda_attention_run(&call, given, space.get(), nullptr) == KVARN_OK, "run");
     Check(cudaDeviceSynchronize() == cudaSuccess, "kernels");
-    std::vector<float> out(query.size());
-    cudaMemcpy(out.data(), d_out.data, out.size() * sizeof(float), cudaMemcpyDeviceToHost);
     for (Part& part : parts_) ReadBack(&part);
-    return out;
+    return d_out.Download();
   }
 
   void ReadBack(Part* part) {
@@ -226,7 +203,7 @@ class Cache {
         for (int64_t row = 0; row < kPlaneRows; ++row) {
           for (int d = 0; d < kDim; ++d) {
             read[static_cast<size_t>(((s * kPlaneRows) + row) * kRow + h * kDim + d)] =
-                FromHalf(rows[static_cast<size_t>(row * kDim + d)]);
+                HalfToFloat(rows[static_cast<size_t>(row * kDim + d)]);
           }
         }
       }
@@ -246,7 +223,7 @@ class Cache {
     const auto row_of = [&](int part, int64_t row, int d) {
       const auto at = static_cast<size_t>((stream * kPlaneRows + row) * kRow + kv_head * kDim + d);
       const bool exact = copies_ && row / kGroup >= begin / kGroup;
-      return exact ? ToHalf(parts_[part].given[at]) : read_[part][at];
+      return exact ? HalfToFloat(HalfFromFloat(parts_[part].given[at], nullptr)) : read_[part][at];
     };
     double q_norm = 0;
     for (int d = 0; d < kDim; ++d) q_norm += double{q[d]} * q[d];
@@ -317,8 +294,7 @@ bool RunCase(const char* name, int n_streams, int key_bits, int value_bits,
 }  // namespace
 
 int main() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+  if (!kvarn_cuda_test::HasDevice()) {
     std::printf("skipped: no CUDA device on this machine\n");
     return 77;
   }

@@ -22,17 +22,15 @@ bool SamePlan(const kvarn_attention& a, const kvarn_attention& b) {
 kvarn_status AttentionPlans::Run(const kvarn_attention& call, const kvarn_cuda_recent* recent,
                                  uint64_t history, void* stream) {
   Plan* plan = nullptr;
-  for (size_t i = 0; i < n_used_; ++i) {
-    if (plans_[i].history == history && plans_[i].recent == (recent != nullptr) &&
-        SamePlan(plans_[i].call, call)) {
-      plan = &plans_[i];
+  for (Plan& made : plans_.used()) {
+    if (made.history == history && made.recent == (recent != nullptr) &&
+        SamePlan(made.call, call)) {
+      plan = &made;
     }
   }
   kvarn_status status = KVARN_OK;
   if (plan == nullptr) {
-    const size_t place = n_used_ < kMost ? n_used_++ : next_++ % kMost;
-    if (place == plans_.size()) plans_.emplace_back(memory_);
-    plan = &plans_[place];
+    plan = plans_.Take();
     const size_t bytes = kvarn_cuda_attention_workspace_bytes(&call);
     if (bytes == 0) return KVARN_ERROR_UNSUPPORTED;
     uint8_t* workspace = plan->workspace.Get(bytes);

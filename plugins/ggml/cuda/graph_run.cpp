@@ -130,7 +130,7 @@ void GraphRun::PlanNode(const GraphNodes& graph, int index) {
       return;
     }
     SetRowsJob job;
-    const bool planes = PlanSetRows(graph, index, &unused_, &job);
+    const bool planes = PlanSetRows(graph, index, nullptr, &job);
     if (planes && IsServed(job)) {
       steps_.push_back({index, Kind::kSetRows, set_rows_.size()});
       set_rows_.push_back(job);
@@ -178,8 +178,8 @@ kvarn_status GraphRun::AgreeOn(const AttentionJob& job) {
   const kvarn_status status = Agree(keys, values, &history);
   if (status != KVARN_OK) return status;
   keys->SetHistory(history);
-  keys->TakeTouched();
-  values->TakeTouched();
+  keys->SetTouched(false);
+  values->SetTouched(false);
   return KVARN_OK;
 }
 
@@ -279,7 +279,7 @@ void GraphRun::NoteWrites() {
 // After a graph that broke off: some of its caches have its rows, others do not.
 void GraphRun::MarkAllTouched() {
   for (const SetRowsJob& job : set_rows_) {
-    for (int i = 0; i < job.n_parts; ++i) job.parts[i].kv->MarkTouched();
+    for (int i = 0; i < job.n_parts; ++i) job.parts[i].kv->SetTouched(true);
   }
 }
 
@@ -331,7 +331,7 @@ ggml_status GraphRun::LaunchStep() {
 }
 
 ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
-  cudaSetDevice(device_->engine.gpu);
+  cudaSetDevice(device_->gpu);
   step_graph_.Next(cgraph->uid);
   if (step_graph_.Recorded() && !CachesTouched()) {
     NoteWrites();

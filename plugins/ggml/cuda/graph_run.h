@@ -60,7 +60,6 @@ class GraphRun {
   StepGraph step_graph_;
   bool recording_ = false;
   bool may_record_ = false;  // what Plan found may be recorded once and launched again
-  JobError unused_;          // of jobs whose callbacks are not used here
   std::vector<Step> steps_;
   std::vector<SetRowsJob> set_rows_;
   std::vector<AttentionJob> attention_;

@@ -21,7 +21,7 @@ class Handoff {
       : inner_(inner),
         to_ours_(device->inner->iface.event_new(device->inner)),
         to_inner_(device->inner->iface.event_new(device->inner)) {
-    cudaSetDevice(device->engine.gpu);
+    cudaSetDevice(device->gpu);
     cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
   }
   ~Handoff() {

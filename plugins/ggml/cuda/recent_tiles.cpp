@@ -8,14 +8,12 @@ kvarn_status RecentTiles::Keep(const KvTensor* keys, const kvarn_cuda_plane_writ
   const size_t bytes = kvarn_cuda_recent_bytes(writes);
   if (bytes == 0) return KVARN_OK;
   Block* block = nullptr;
-  for (size_t i = 0; i < n_used_; ++i) {
-    if (blocks_[i].history == keys->history()) block = &blocks_[i];
+  for (Block& begun : blocks_.used()) {
+    if (begun.history == keys->history()) block = &begun;
   }
   kvarn_status status = KVARN_OK;
   if (block == nullptr) {
-    const size_t place = n_used_ < kMost ? n_used_++ : next_++ % kMost;
-    if (place == blocks_.size()) blocks_.emplace_back(memory_);
-    block = &blocks_[place];
+    block = blocks_.Take();
     block->history = keys->history();
     block->at = block->data.Get(bytes);
     block->keys = nullptr;
@@ -30,8 +28,7 @@ kvarn_status RecentTiles::Keep(const KvTensor* keys, const kvarn_cuda_plane_writ
 }
 
 bool RecentTiles::Find(const AttentionJob& job, kvarn_cuda_recent* view) const {
-  for (size_t i = 0; i < n_used_; ++i) {
-    const Block& block = blocks_[i];
+  for (const Block& block : blocks_.used()) {
     if (block.keys != job.keys ||
         block.writes[0].n_rows != job.call.n_streams * job.call.n_tokens) {
       continue;

@@ -5,9 +5,8 @@
 #ifndef KVARN_PLUGINS_GGML_CUDA_RECENT_TILES_H_
 #define KVARN_PLUGINS_GGML_CUDA_RECENT_TILES_H_
 
-#include <vector>
-
 #include "cuda/device_block.h"
+#include "cuda/turns.h"
 #include "kv_tensor.h"
 #include "kvarn/kvarn_cuda.h"
 #include "node_attention.h"
@@ -16,9 +15,9 @@ namespace kvarn::ggml_plugin {
 
 class RecentTiles {
  public:
-  explicit RecentTiles(KvMemory* memory) : memory_(memory) { blocks_.reserve(kMost); }
+  explicit RecentTiles(KvMemory* memory) : blocks_(memory) {}
 
-  void BeginGraph() { n_used_ = next_ = 0; }
+  void BeginGraph() { blocks_.BeginGraph(); }
   // Before the K and V rows of a layer are written; does nothing if they need no copies.
   kvarn_status Keep(const KvTensor* keys, const kvarn_cuda_plane_write (&writes)[2], void* stream);
   // The copies for an attention of the tokens whose rows were written last; false: none.
@@ -33,13 +32,8 @@ class RecentTiles {
     uint8_t* at = nullptr;
     DeviceBlock data;
   };
-  // Full and sliding caches; more take turns.
-  static constexpr size_t kMost = 4;
 
-  KvMemory* memory_;
-  std::vector<Block> blocks_;
-  size_t n_used_ = 0;
-  size_t next_ = 0;
+  Turns<Block> blocks_;
 };
 
 }  // namespace kvarn::ggml_plugin

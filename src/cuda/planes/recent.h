@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cache/plane.h"
+#include "cuda/attention/shape.h"
 #include "cuda/common/check.h"
 #include "kvarn/kvarn_cuda.h"
 
@@ -29,7 +30,7 @@ inline RecentLayout MakeRecentLayout(const kvarn_plane& key, const kvarn_plane& 
                                      int32_t n_streams, int32_t n_kv_heads, int32_t n_rows) {
   RecentLayout r = {};
   if (n_rows <= key.config.tail_rows || n_streams < 1) return r;
-  const auto align = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
+  const auto align = [](size_t bytes) { return AlignUp(bytes, 256); };
   const auto group = static_cast<size_t>(key.Group());
   r.n_tiles = static_cast<int32_t>(key.n_tiles);
   r.n_streams = n_streams;

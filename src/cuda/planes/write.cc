@@ -7,6 +7,7 @@
 
 #include "cache/plane.h"
 #include "codec/rotation.h"
+#include "cuda/attention/shape.h"
 #include "cuda/common/check.h"
 #include "cuda/common/small_matrix.h"
 #include "cuda/planes/params.h"
@@ -18,8 +19,6 @@ namespace {
 constexpr int kMaxHeadsPerKv = 16;
 constexpr int kMaxPlanes = 65535;  // of a call: a grid's y
 constexpr size_t kAlign = 256;
-
-constexpr size_t AlignUp(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 bool IsEmpty(const kvarn_cuda_plane_write& c) { return c.n_streams == 0 || c.n_rows == 0; }
 
@@ -73,9 +72,10 @@ Workspace MakeWorkspace(const kvarn_cuda_plane_write& c, size_t begin) {
   const auto planes = static_cast<size_t>(c.n_streams) * static_cast<size_t>(c.n_kv_heads);
   Workspace w = {begin, begin, begin};
   if (IsEmpty(c) || !LeavesJobs(c)) return w;
-  w.slot_rows = w.jobs + AlignUp(sizeof(PlaneJob) * planes * static_cast<size_t>(JobsOfPlane(c)));
-  w.bytes =
-      w.slot_rows + AlignUp(sizeof(CallRows) * planes * static_cast<size_t>(c.plane->n_slots));
+  w.slot_rows =
+      w.jobs + AlignUp(sizeof(PlaneJob) * planes * static_cast<size_t>(JobsOfPlane(c)), kAlign);
+  w.bytes = w.slot_rows +
+            AlignUp(sizeof(CallRows) * planes * static_cast<size_t>(c.plane->n_slots), kAlign);
   return w;
 }
 
