@@ -162,7 +162,7 @@ Device::Device(const std::string& name_in, const std::string& preset_in, const K
       format(format_in),
       type(type_in),
       inner_type(inner->iface.get_buffer_type(inner)) {
-  const bool gpu = OnGpu();
+  const bool on_gpu = OnGpu();
   ggml.iface = {
       /* .get_name             = */ GetName,
       /* .get_description      = */ GetDescription,
@@ -172,14 +172,15 @@ Device::Device(const std::string& name_in, const std::string& preset_in, const K
       /* .init_backend         = */ InitBackend,
       /* .get_buffer_type      = */ GetBufferType,
       /* .get_host_buffer_type = */
-      gpu && inner->iface.get_host_buffer_type != nullptr ? GetHostBufferType : nullptr,
+      on_gpu && inner->iface.get_host_buffer_type != nullptr ? GetHostBufferType : nullptr,
       /* .buffer_from_host_ptr = */
       inner->iface.buffer_from_host_ptr != nullptr ? BufferFromHostPtr : nullptr,
       /* .supports_op          = */ SupportsOp,
       /* .supports_buft        = */ SupportsBufferType,
       /* .offload_op           = */
-      gpu && inner->iface.offload_op != nullptr ? OffloadOp : nullptr,
-      /* .event_new            = */ gpu && inner->iface.event_new != nullptr ? EventNew : nullptr,
+      on_gpu && inner->iface.offload_op != nullptr ? OffloadOp : nullptr,
+      /* .event_new            = */ on_gpu && inner->iface.event_new != nullptr ? EventNew
+                                                                                : nullptr,
       /* .event_free           = */ nullptr,
       /* .event_synchronize    = */ nullptr,
   };
