@@ -6,10 +6,12 @@
 // Rows [first, first + kExactRows) of an exact tile as fp32, [kExactRows][stride], padding zero.
 struct ExactTile {
   const uint16_t* rows;  // fp16 [group][dim]
-  int dim, stride;
+  int dim, stride, group;
 
   KVARN_INLINE_MEMBER void Load(int first, float* to) const {
     const uint16_t* from = rows + static_cast<int64_t>(first) * dim;
+    const int ahead = first + 2 * kExactRows <= group ? kExactRows * dim : 0;
+    for (int at = 0; at < ahead; at += 32) __builtin_prefetch(from + ahead + at, 0, 2);
     if (dim == stride) return ToFloat(from, to, kExactRows * dim);
     for (int g = 0; g < kExactRows; ++g) {
       ToFloat(from + static_cast<int64_t>(g) * dim, to, dim);

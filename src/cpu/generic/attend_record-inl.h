@@ -31,7 +31,7 @@ static void RotateQueries(AttendState* s, const uint8_t* record, const RecordLay
 // may be null.
 KVARN_INLINE void Prefetch(const uint8_t* record, const RecordLayout& layout, size_t begin) {
   if (record == nullptr) return;
-  for (size_t at = begin; at < layout.bytes; at += 64) __builtin_prefetch(record + at);
+  for (size_t at = begin; at < layout.bytes; at += 64) __builtin_prefetch(record + at, 0, 2);
 }
 
 // The product, whose weights are used up. `add` adds it to what is there. The codes of `next`,

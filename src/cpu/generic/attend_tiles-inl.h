@@ -18,11 +18,11 @@ static RowSet RowsBetween(const AttendState& s, int64_t first, int64_t end) {
 }
 
 static void ScoreExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
-  ScoreExactTile(s, rows, ExactTile{exact, s->key_dim, s->key_stride}, group);
+  ScoreExactTile(s, rows, ExactTile{exact, s->key_dim, s->key_stride, group}, group);
 }
 
 static void AccumulateExact(AttendState* s, const RowSet& rows, const uint16_t* exact, int group) {
-  AccumulateExactTile(s, rows, ExactTile{exact, s->value_dim, s->value_stride}, group);
+  AccumulateExactTile(s, rows, ExactTile{exact, s->value_dim, s->value_stride, group}, group);
 }
 
 // The record of a K tile, or null.

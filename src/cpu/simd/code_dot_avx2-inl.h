@@ -53,7 +53,7 @@ KVARN_INLINE void AddUnits(const uint8_t* codes, const uint8_t* next, const int8
   PairSums<kBits> part[2 * kRows];
   for (int u = 0; u < units; ++u) {
     const __m256i packed = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
-    _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
     codes += kUnitBytes;
     next += kUnitBytes;
 #pragma GCC unroll 8

@@ -39,7 +39,7 @@ static void CodeDotStrips(const CodeDotArgs& args, int units, int first_row, int
 #pragma GCC unroll 4
     for (int k = 0; k < kStrips; ++k) {
       packed[k] = _mm512_loadu_si512(codes + k * strip_bytes);
-      _mm_prefetch(reinterpret_cast<const char*>(next + k * strip_bytes), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(next + k * strip_bytes), _MM_HINT_T1);
     }
     next += kUnitBytes;
     codes += kUnitBytes;

@@ -36,7 +36,7 @@ static void CodeDotStrip(const CodeDotArgs& args, int units, int first_row, int 
   int32x4_t sums[2 * kRows][4] = {};  // of lower nibbles where there are two
   int32x4_t upper[2 * kRows][4] = {};
   for (int u = 0; u < units; ++u) {
-    __builtin_prefetch(args.next + begin + static_cast<int64_t>(u) * kUnitBytes);
+    __builtin_prefetch(args.next + begin + static_cast<int64_t>(u) * kUnitBytes, 0, 2);
     const uint8x16x4_t packed = vld1q_u8_x4(codes + static_cast<int64_t>(u) * kUnitBytes);
 #pragma GCC unroll 8
     for (int f = 0; f < kFields; ++f) {
