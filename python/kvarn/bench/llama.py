@@ -71,6 +71,12 @@ def add_parser(hosts) -> None:
         help=f"by commas: {', '.join(STOCK)}, or a preset such as kvarn_k4v2_g128",
     )
     parser.add_argument("--rounds", type=int, default=5, help="how often each cache runs")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=1,
+        help="figures a round takes of a cache and depth, which it fills once",
+    )
     parser.add_argument("--tokens", type=int, default=32, help="decoded for each figure")
     parser.add_argument(
         "--prompt", type=int, default=0, help="measure prefill of so many tokens, not decode"
@@ -88,7 +94,8 @@ def run(options: argparse.Namespace) -> int:
     program = _program(options.llama_bench)
     if not options.model.is_file():
         raise BenchError(f"--model {options.model}: no such file. Give a GGUF file.")
-    for least, name in ((1, "rounds"), (1, "tokens"), (1, "threads"), (0, "prompt")):
+    least_of = {"rounds": 1, "repeats": 1, "tokens": 1, "threads": 1, "prompt": 0}
+    for name, least in least_of.items():
         if getattr(options, name) < least:
             raise BenchError(f"--{name} {getattr(options, name)}: must be at least {least}.")
     for path in (options.json, options.plot):
@@ -115,8 +122,8 @@ def run(options: argparse.Namespace) -> int:
 def _measure(program: str, plugin: Path | None, variant: Variant, depths, options) -> dict:
     decoded = 0 if options.prompt else options.tokens
     argv = [program, "-m", str(options.model), "-p", str(options.prompt), "-n", str(decoded)]
-    argv += ["-d", ",".join(map(str, depths)), "-r", "1", "-t", str(options.threads)]
-    argv += ["-o", "json", *variant.arguments()]
+    argv += ["-d", ",".join(map(str, depths)), "-t", str(options.threads)]
+    argv += ["-r", str(options.repeats), "-o", "json", *variant.arguments()]
     environment = {k: v for k, v in os.environ.items() if k != "GGML_BACKEND_PATH"}
     if variant.cache in BY_NAME:
         environment["GGML_BACKEND_PATH"] = str(plugin)
@@ -124,7 +131,8 @@ def _measure(program: str, plugin: Path | None, variant: Variant, depths, option
     try:
         if done.returncode != 0:
             raise ValueError(f"status {done.returncode}")
-        return {test["n_depth"]: float(test["avg_ts"]) for test in json.loads(done.stdout)}
+        tests = json.loads(done.stdout)
+        return {test["n_depth"]: [float(x) for x in test["samples_ts"]] for test in tests}
     except (ValueError, KeyError, TypeError) as error:
         raise BenchError(
             f"llama-bench with the cache {variant.cache} gave no figures ({error}):\n"

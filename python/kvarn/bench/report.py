@@ -37,9 +37,10 @@ def show(rows: list[Row], options) -> None:
         )
     console.print(table)
     console.print(
-        f"Medians of {options.rounds} rounds in which the caches take turns; ratios within a "
-        "round. Attention: time a token takes less that at depth 0. Stock caches: the better of "
-        "flash attention on and off, where both exist."
+        f"Medians of {options.rounds} rounds, in which the caches take turns, of "
+        f"{options.repeats} figures each; ratios within a round. Attention: time a token takes "
+        "less that at depth 0. Stock caches: the better of flash attention on and off, where both "
+        "exist."
     )
 
 

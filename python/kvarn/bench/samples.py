@@ -14,10 +14,10 @@ class Row:
     depth: int
     tok_s: float  # median
     flash: bool  # of the better variant
-    ratio: float  # of tok_s, median of the rounds
+    ratio: float  # of tok_s, median
     ratio_low: float
     ratio_high: float
-    # Milliseconds a token spends on the depth: time here less time at depth 0, medians of rounds;
+    # Milliseconds a token spends on the depth: time here less time at depth 0, medians;
     # None at depth 0.
     attention_ms: float | None
     attention_ratio: float | None  # how many times faster than the baseline's
@@ -33,8 +33,8 @@ class Samples:
     def __init__(self) -> None:
         self._found: dict[tuple[str, bool, int], list[float]] = defaultdict(list)
 
-    def add(self, cache: str, flash: bool, depth: int, tok_s: float) -> None:
-        self._found[cache, flash, depth].append(tok_s)
+    def add(self, cache: str, flash: bool, depth: int, tok_s: list[float]) -> None:
+        self._found[cache, flash, depth] += tok_s
 
     def best(self, cache: str, depth: int) -> tuple[bool, list[float]]:
         """The variant with the higher median."""
