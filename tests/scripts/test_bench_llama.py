@@ -103,6 +103,14 @@ def test_prefill(place: Path) -> None:
     assert "tokens of a prompt of 512 a second" in done.stdout
 
 
+def test_flash_attention_alone(place: Path) -> None:
+    more = ("--depths", "0,4000", "--caches", "f16", "--rounds", "1", "--flash", "on")
+    done = bench(place, *more, "--json", "out.json")
+    assert done.returncode == 0, done.stderr
+    assert (place / "order").read_text() == "f16 fa1\n"
+    assert [row["flash"] for row in json.loads((place / "out.json").read_text())] == [True, True]
+
+
 def test_repeats_are_figures_of_their_own(place: Path) -> None:
     more = ("--depths", "0", "--caches", "kvarn_k4v2_g128", "--rounds", "2", "--repeats", "3")
     done = bench(place, *more, "--json", "out.json")

@@ -2,8 +2,8 @@
 """`kvarn bench llama`: the stock llama-bench, caches taking turns.
 
 Each round runs every cache once, so that a machine that slows down slows all of them down. A stock
-cache is run without and with flash attention where llama.cpp allows both, and the better one is
-its figure.
+cache is run without and with flash attention where llama.cpp allows both (unless --flash on), and
+the better one is its figure.
 """
 
 import argparse
@@ -44,9 +44,9 @@ class Variant:
         return [*flash, "-ctk", self.cache, "-ctv", self.cache]
 
 
-def variants(cache: str) -> list[Variant]:
-    """llama.cpp needs flash attention for quantised values; for others both ways are tried."""
-    if cache in ("f16", "bf16"):
+def variants(cache: str, flash: str) -> list[Variant]:
+    """llama.cpp needs flash attention for quantised values; for others both ways may be tried."""
+    if cache in ("f16", "bf16") and flash == "both":
         return [Variant(cache, False), Variant(cache, True)]
     return [Variant(cache, True)]
 
@@ -82,6 +82,12 @@ def add_parser(hosts) -> None:
         "--prompt", type=int, default=0, help="measure prefill of so many tokens, not decode"
     )
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument(
+        "--flash",
+        choices=("both", "on"),
+        default="both",
+        help="stock 16-bit caches: without and with flash attention, or (on GPUs) with it alone",
+    )
     parser.add_argument("--json", type=Path, help="write rows {cache, depth, tok_s, ...}")
     parser.add_argument("--plot", type=Path, help="write a picture (.svg or .png)")
     parser.set_defaults(run=run)
@@ -101,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     for path in (options.json, options.plot):
         if path is not None and not path.absolute().parent.is_dir():
             raise BenchError(f"{path}: the folder {path.absolute().parent} does not exist.")
-    runs = [variant for cache in caches for variant in variants(cache)]
+    runs = [variant for cache in caches for variant in variants(cache, options.flash)]
     samples = Samples()
     with _progress(len(runs) * options.rounds) as advance:
         for _ in range(options.rounds):
