@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention on packed planes with one thread: nanoseconds for each cached token and KV head, and
-// how fast packed bytes are read. Caches are as warm as the size of the planes leaves them: at
-// depth 1048576 they hold little of them.
+// Attention on packed planes with one thread: nanoseconds for each cached token and KV head, bytes
+// of the planes read a second, and which share of this machine's limits (cpu_limits.h) that is: of
+// its reads from memory, and of its integer products. Caches are as warm as the size of the planes
+// leaves them: at depth 1048576 they hold little of them.
 //   cpu_attention_bench --benchmark_filter=k4v2
 //   cpu_attention_bench --isa=avx2        force a level: scalar, avx2, avx512, neon
 #include <benchmark/benchmark.h>
@@ -14,6 +15,7 @@
 #include <random>
 #include <vector>
 
+#include "cpu_limits.h"
 #include "kvarn/kvarn.h"
 
 namespace {
@@ -36,10 +38,10 @@ struct PlaneDestroy {
 struct Plane {
   std::unique_ptr<kvarn_plane, PlaneDestroy> plane;
   Block memory;
-  size_t bytes = 0;
+  kvarn_plane_config config = {};
+  int64_t bytes = 0;
 
   Plane(kvarn_role role, int bits, int head_dim, int64_t n_rows) {
-    kvarn_plane_config config = {};
     config.format = {role, KVARN_BALANCED, KVARN_ORDER_CPU, bits, 128, head_dim};
     config.n_rows = n_rows;
     config.tail_rows = 128;
@@ -47,8 +49,9 @@ struct Plane {
     kvarn_plane* made = nullptr;
     if (kvarn_plane_create(&config, &made) != KVARN_OK) std::abort();
     plane.reset(made);
-    bytes = kvarn_plane_bytes(made);
-    memory = Allocate(bytes);
+    const size_t size = kvarn_plane_bytes(made);
+    memory = Allocate(size);
+    bytes = static_cast<int64_t>(size);
     kvarn_plane_reset(made, memory.get());
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
@@ -59,6 +62,26 @@ struct Plane {
     }
   }
 };
+
+// What an iteration did: all rows of `planes` planes of K and of V met `query_rows` query rows.
+void Report(benchmark::State& state, const Plane& keys, const Plane& values, int query_rows,
+            int64_t planes) {
+  using benchmark::Counter;
+  const auto iterations = static_cast<double>(state.iterations());
+  const auto rows = static_cast<double>(keys.config.n_rows * planes) * iterations;
+  state.counters["token-head"] = Counter(rows, Counter::kIsRate | Counter::kInvert);
+  const auto bytes = static_cast<double>((keys.bytes + values.bytes) * planes) * iterations;
+  state.counters["bytes"] = Counter(bytes, Counter::kIsRate, Counter::kIs1000);
+  state.counters["of-reads"] = Counter(bytes / kvarn_bench::Limits().read_bytes, Counter::kIsRate);
+  const double peak = kvarn_bench::Limits().int8_macs;
+  if (peak == 0) return;
+  // Weights have two parts of 8 bits, and codes of 3 bits are two planes.
+  double macs = 0;
+  for (const kvarn_format& format : {keys.config.format, values.config.format}) {
+    macs += 2 * query_rows * format.head_dim * (format.bits == 3 ? 2 : 1);
+  }
+  state.counters["of-products"] = Counter(rows * macs / peak, Counter::kIsRate);
+}
 
 void Attention(benchmark::State& state, int key_bits, int value_bits) {
   const auto dim = static_cast<int>(state.range(0));
@@ -91,11 +114,7 @@ void Attention(benchmark::State& state, int key_bits, int value_bits) {
     kvarn_attention_run(&call, workspace.get(), 0, 1);
     benchmark::ClobberMemory();
   }
-  const auto iterations = static_cast<int64_t>(state.iterations());
-  state.counters["token-head"] =
-      benchmark::Counter(static_cast<double>(rows * iterations),
-                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-  state.SetBytesProcessed(static_cast<int64_t>(keys.bytes + values.bytes) * iterations);
+  Report(state, keys, values, heads * tokens, 1);
 }
 
 // A token of a model: one call for each of its layers, each with planes of its own, so that records
@@ -110,15 +129,17 @@ void Model(benchmark::State& state, int key_bits, int value_bits) {
   const Plane values(KVARN_VALUE, value_bits, dim, rows);
   const auto heads = static_cast<size_t>(kv_heads);
   const auto width = static_cast<size_t>(dim);
-  const size_t key_stride = (keys.bytes + 63) / 64 * 64;
-  const size_t value_stride = (values.bytes + 63) / 64 * 64;
+  const auto key_bytes = static_cast<size_t>(keys.bytes);
+  const auto value_bytes = static_cast<size_t>(values.bytes);
+  const size_t key_stride = (key_bytes + 63) / 64 * 64;
+  const size_t value_stride = (value_bytes + 63) / 64 * 64;
   std::vector<Block> caches;  // K planes of the heads of a layer, then V planes
   for (int layer = 0; layer < layers; ++layer) {
     caches.push_back(Allocate(heads * (key_stride + value_stride)));
     uint8_t* to = caches.back().get();
     for (size_t head = 0; head < heads; ++head) {
-      std::memcpy(to + head * key_stride, keys.memory.get(), keys.bytes);
-      std::memcpy(to + heads * key_stride + head * value_stride, values.memory.get(), values.bytes);
+      std::memcpy(to + head * key_stride, keys.memory.get(), key_bytes);
+      std::memcpy(to + heads * key_stride + head * value_stride, values.memory.get(), value_bytes);
     }
   }
   std::vector<float> query(width * heads * static_cast<size_t>(gqa), 0.3F);
@@ -148,10 +169,7 @@ void Model(benchmark::State& state, int key_bits, int value_bits) {
       benchmark::ClobberMemory();
     }
   }
-  const auto done = static_cast<double>(state.iterations()) * static_cast<double>(rows) *
-                    static_cast<double>(layers * kv_heads);
-  state.counters["token-head"] =
-      benchmark::Counter(done, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  Report(state, keys, values, gqa, int64_t{layers} * kv_heads);
 }
 
 void Grid(benchmark::internal::Benchmark* bench) {
@@ -159,8 +177,8 @@ void Grid(benchmark::internal::Benchmark* bench) {
   for (const int dim : {64, 128, 256}) {
     for (const int gqa : {1, 3, 4, 8}) bench->Args({dim, gqa, 8192, 1});
   }
-  for (const int depth : {1024, 32768, 1 << 20}) bench->Args({64, 3, depth, 1});
-  for (const int tokens : {2, 8, 128}) bench->Args({64, 3, 8192, tokens});
+  for (const int depth : {1024, 32768, 131072, 1 << 20}) bench->Args({64, 3, depth, 1});
+  for (const int tokens : {2, 4, 8, 128, 512}) bench->Args({64, 3, 8192, tokens});
 }
 
 BENCHMARK_CAPTURE(Attention, k4v2, 4, 2)->Apply(Grid);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// main() of the CPU benchmarks: Google Benchmark's, and --isa=LEVEL.
+// main() of the CPU benchmarks: Google Benchmark's, --isa=LEVEL and the machine's limits.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
 #include <string>
 
+#include "cpu_limits.h"
 #include "kvarn/kvarn.h"
 
 int main(int argc, char** argv) {
@@ -25,6 +26,11 @@ int main(int argc, char** argv) {
   benchmark::AddCustomContext("isa", kvarn_isa_name());
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  char limits[100];
+  std::snprintf(limits, sizeof(limits), "%.1f GB/s read, %.0f G products/s %s",
+                kvarn_bench::Limits().read_bytes * 1e-9, kvarn_bench::Limits().int8_macs * 1e-9,
+                kvarn_bench::Limits().int8_by);
+  benchmark::AddCustomContext("one thread", limits);
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

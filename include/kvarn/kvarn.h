@@ -172,6 +172,7 @@ KVARN_API size_t kvarn_plane_bytes(const kvarn_plane* plane);
 //   query   keys only, may be null: the same token's query rows (after RoPE) of the query heads
 //   that
 //           share this KV head, [n_query][head_dim], query_stride bytes from one to the next
+// After KVARN_ERROR_MEMORY the row may have been stored; writing it again is safe.
 KVARN_API kvarn_status kvarn_plane_write(const kvarn_plane* plane, void* memory, int64_t row,
                                          const float* x, const float* query, int32_t n_query,
                                          size_t query_stride);

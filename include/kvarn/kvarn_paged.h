@@ -16,7 +16,7 @@
 // may replace ring rows that its attention reads:
 //   1. kvarn_paged_seal: tiles whose last row is written by this step become records;
 //   2. kvarn_paged_attention_begin, then kvarn_paged_attention_run: every query token attends to
-//      all positions up to its own;
+//      all positions up to its own; a row with a NaN or Inf counts as zeros, as in a record;
 //   3. kvarn_paged_store: the rows of this step go to the rings.
 #ifndef KVARN_KVARN_PAGED_H_
 #define KVARN_KVARN_PAGED_H_

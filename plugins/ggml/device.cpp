@@ -139,7 +139,9 @@ bool SupportsOp(ggml_backend_dev_t dev, const ggml_tensor* op) {
 bool SupportsBufferType(ggml_backend_dev_t dev, ggml_backend_buffer_type_t type) {
   Device* device = DeviceOf(dev);
   if (IsKvType(type)) return type == &device->kv_type;
-  return IsDefaultType(type) || device->inner->iface.supports_buft(device->inner, type);
+  if (IsDefaultType(type) && device->OnGpu()) return type == &device->default_type;
+  if (IsDefaultType(type)) return !DeviceOf(type)->OnGpu();  // all CPU devices share the host's
+  return device->inner->iface.supports_buft(device->inner, type);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory that KV caches lie in: the host's, or a GPU's. Calls return when they are done. What
-// kernels of a backend still do to the memory must have ended before: ggml synchronises backends
-// before it reads or writes tensors.
+// The memory that KV caches lie in: the host's, or a GPU's. Calls return when they are done, and
+// begin when kernels of our backends that have been enqueued before are done with the memory: ggml
+// synchronises backends before it reads or writes tensors, but not before it clears a cache.
 #ifndef KVARN_PLUGINS_GGML_KV_MEMORY_H_
 #define KVARN_PLUGINS_GGML_KV_MEMORY_H_
 

@@ -89,9 +89,11 @@ bool KvTensor::PlacePlanes(size_t bytes) {
 void KvTensor::SetHeadDim(int32_t head_dim) {
   if (head_dim == head_dim_ || head_dim <= 0 || n_embd_ % head_dim != 0) return;
   std::vector<uint8_t> stored;
+  bool lost = false;
   if (written_) {
     stored.resize(stream_bytes() * static_cast<size_t>(n_streams_));
-    if (Read(0, stored.size(), stored.data()) != KVARN_OK) stored.clear();
+    lost = Read(0, stored.size(), stored.data()) != KVARN_OK;
+    if (lost) stored.clear();
     Clear(false);
   }
   kvarn_plane_destroy(plane_);
@@ -118,7 +120,11 @@ void KvTensor::SetHeadDim(int32_t head_dim) {
             head_dim, static_cast<double>(bytes) / 1048576.0);
     PlacePlanes(bytes);
   }
-  if (!stored.empty()) Write(0, stored.size(), stored.data());
+  if (!stored.empty()) lost = Write(0, stored.size(), stored.data()) != KVARN_OK;
+  if (lost) {
+    LogError("%s: no memory to move this cache to head dim %d: what it held is lost", name_.c_str(),
+             head_dim);
+  }
 }
 
 template <typename Visit>

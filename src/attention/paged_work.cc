@@ -24,7 +24,8 @@ PagedWork::PagedWork(const kvarn_paged_step& step) : step_(step) {
   rows_per_head = static_cast<int>(largest);
   for (int i = 0; i < step.n_sequences; ++i) {
     if (RowsOf(i) == 0) continue;
-    n_tiles = std::max<int64_t>(n_tiles, (step.lengths[i] + shape.key.group - 1) / shape.key.group);
+    const int64_t length = step.lengths[i];
+    n_tiles = std::max(n_tiles, (length + shape.key.group - 1) / shape.key.group);
   }
 }
 

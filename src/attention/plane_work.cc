@@ -29,7 +29,9 @@ kvarn_status CheckAttention(const kvarn_attention& call) {
     return KVARN_ERROR_ARGUMENT;
   }
   const int64_t rows = static_cast<int64_t>(call.n_tokens) * (call.n_heads / call.n_kv_heads);
-  if (CheckBlocks(rows, BlocksOf(rows) * call.n_streams * call.n_kv_heads) != KVARN_OK) {
+  int64_t blocks = 0;
+  if (__builtin_mul_overflow(BlocksOf(rows), int64_t{call.n_streams} * call.n_kv_heads, &blocks) ||
+      CheckBlocks(rows, blocks) != KVARN_OK) {
     return KVARN_ERROR_ARGUMENT;
   }
   if (call.mask != nullptr && (call.mask_heads < 1 || call.mask_streams < 1)) {

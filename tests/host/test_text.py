@@ -109,6 +109,22 @@ def test_text_from_a_gpu(run_llama, plugins, smollm2):
     assert "(balanced, CUDA) on CUDA0" in run.stderr
 
 
+def test_layers_on_two_devices(run_llama, plugins, smollm2):
+    """What goes from one to the other is copied: neither can be given the other's memory."""
+    args = ["-m", smollm2, "-p", "Once upon a time", "-n", "4", "-c", "512", "-fa", "on"]
+    args += ["--temp", "0", "-no-cnv", "--no-warmup", "-v", "-ngl", "99"]
+    run = run_llama(
+        "llama-completion",
+        *(*args, "--device", "kvarn_k8v8_g128,kvarn_k8v8_g128:cpu"),
+        env={
+            "KVARN_SLIDING": "on",
+            "GGML_BACKEND_PATH": str(plugins["played gpu"]),
+            "GGML_SCHED_DEBUG": "2",
+        },
+    )
+    assert re.search(r"## SPLIT #\d+: kvarn_k8v8_g128:cpu # [1-9].*\[l_out-\d+ ", run.stderr)
+
+
 @pytest.mark.parametrize(("context", "limit"), [(8192, 0.30), (32768, 0.25)])
 def test_memory(context, limit, run_llama, smollm2):
     args = ["-m", smollm2, "-p", "Hello", "-n", "1", "-c", str(context), "-fa", "on"]

@@ -28,6 +28,7 @@ struct PagedCase {
   int draft = 0;       // tokens that may be taken back
   int page_rows = 13;  // ring rows a page holds
   float softcap = 0.0F;
+  int poison = -1;  // position whose K and V rows have NaN and Inf in them, which count as zeros
   uint64_t seed = 1;
 };
 
@@ -80,7 +81,7 @@ class PagedCache {
   float Rounded(float x) const;
   void Append(std::vector<uint8_t>* bytes, float x) const;
   double At(const std::vector<uint8_t>& bytes, size_t index) const;
-  // Values of one row, representable in the dtype.
+  // Values of one row, representable in the dtype, as they count.
   std::vector<float> Row(const Sequence& s, Rows what, int position, int head) const;
   std::vector<double> Expected(int sequence, int computed, int position, int head, double* bound);
   void RunStep();

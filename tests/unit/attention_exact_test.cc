@@ -212,6 +212,12 @@ TEST(AttentionExact, IllegalCallsAreRefused) {
     refused([&](Call a) { a->mask_streams = bad; }, kArgument);
   }
   refused([](Call a) { a->n_heads = 3; }, kArgument);
+  refused(
+      [](Call a) {  // 2^64 blocks
+        a->n_streams = a->n_heads = a->n_kv_heads = 1 << 30;
+        a->n_tokens = 512;
+      },
+      kArgument);
   refused([](Call a) { a->n_rows = -1; }, kArgument);
   refused([](Call a) { a->n_rows = 1000000; }, kArgument);
   refused([](Call a) { std::swap(a->key_plane, a->value_plane); }, KVARN_ERROR_FORMAT);

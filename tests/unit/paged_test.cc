@@ -142,6 +142,24 @@ TEST(Paged, BlocksOfANeighbourInTheSameStep) {
   }
 }
 
+// A row that a model spoiled counts as zeros, whoever reads it, exact or packed.
+TEST(Paged, RowsWithNanOrInfReachNobody) {
+  for (const std::string& isa : AvailableIsas()) {
+    const ForcedIsa forced(isa);
+    for (const kvarn_dtype dtype : {KVARN_FP16, KVARN_BF16, KVARN_FP32}) {
+      SCOPED_TRACE(isa + " " + std::to_string(dtype));
+      PagedCase c;
+      c.dtype = dtype;
+      c.poison = 37;
+      PagedCache cache(c, 1, 3 * c.group, 1);
+      cache.Step({{0, 30}});  // the row is in a chunk beside tokens that must not see it
+      cache.Step({{0, 20}});
+      cache.Step({{0, 1}});  // in the ring
+      cache.Step({{0, 2 * c.group}});
+    }
+  }
+}
+
 TEST(Paged, ThreadsDoNotChangeABit) {
   for (uint64_t seed = 40; seed < 42; ++seed) {
     const PagedCase c = RandomCase(seed);

@@ -2,6 +2,8 @@
 #include "cuda/backend.h"
 
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 
 #include "buffer.h"
 #include "cuda/graph_run.h"
@@ -18,6 +20,7 @@ struct Backend {
   Backend(Device* device_in, ggml_backend_t inner_in) : device(device_in), inner(inner_in) {}
   ~Backend() {
     run.reset();
+    const std::unique_lock<std::shared_mutex> alone(Recordings());
     inner->iface.free(inner);
   }
   Backend(const Backend&) = delete;

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "log.h"
 
@@ -33,7 +34,7 @@ class DeviceMemory final : public KvMemory {
     cudaFree(memory);
   }
   void Zero(uint8_t* memory, size_t bytes) override {
-    cudaSetDevice(gpu_);
+    Await();
     Finish(cudaMemsetAsync(memory, 0, bytes, cudaStreamPerThread));
   }
   void Copy(uint8_t* to, const uint8_t* from, size_t bytes) override {
@@ -46,22 +47,38 @@ class DeviceMemory final : public KvMemory {
     Transfer(to, from, bytes, cudaMemcpyDeviceToHost);
   }
 
+  void Follow(cudaEvent_t done) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    followed_.insert(done);
+  }
+  void Unfollow(cudaEvent_t done) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    followed_.erase(done);
+  }
+
  private:
-  void Transfer(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  void Await() {
     cudaSetDevice(gpu_);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (cudaEvent_t done : followed_) cudaStreamWaitEvent(cudaStreamPerThread, done, 0);
+  }
+  void Transfer(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    Await();
     Finish(cudaMemcpyAsync(to, from, bytes, kind, cudaStreamPerThread));
   }
   void Finish(cudaError_t error) {
     if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamPerThread);
-    if (error != cudaSuccess) LogError("CUDA%d: %s", gpu_, cudaGetErrorString(error));
+    if (error == cudaSuccess) return;
+    cudaGetLastError();  // not to be taken for the error of a later call
+    LogError("CUDA%d: %s", gpu_, cudaGetErrorString(error));
   }
 
   const int gpu_;
+  std::mutex mutex_;
+  std::set<cudaEvent_t> followed_;
 };
 
-}  // namespace
-
-KvMemory* MemoryOfGpu(int gpu) {
+DeviceMemory* Find(int gpu) {
   static std::mutex mutex;
   // Never destroyed: buffers may outlive what a static destructor would take away.
   static auto* memories = new std::map<int, std::unique_ptr<DeviceMemory>>;
@@ -70,5 +87,11 @@ KvMemory* MemoryOfGpu(int gpu) {
   if (memory == nullptr) memory = std::make_unique<DeviceMemory>(gpu);
   return memory.get();
 }
+
+}  // namespace
+
+KvMemory* MemoryOfGpu(int gpu) { return Find(gpu); }
+void Follow(int gpu, cudaEvent_t done) { Find(gpu)->Follow(done); }
+void Unfollow(int gpu, cudaEvent_t done) { Find(gpu)->Unfollow(done); }
 
 }  // namespace kvarn::ggml_plugin

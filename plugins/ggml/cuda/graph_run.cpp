@@ -283,7 +283,7 @@ void GraphRun::MarkAllTouched() {
   }
 }
 
-ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
+ggml_status GraphRun::TrySteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   plans_.BeginGraph();
   recent_.BeginGraph();
   int next = 0;
@@ -309,40 +309,36 @@ ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   return HasWork(graph, next, graph.n) ? RunInner(cgraph, next, graph.n) : GGML_STATUS_SUCCESS;
 }
 
-// The recording has to end, whatever happens.
-ggml_status GraphRun::RecordSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
-  recording_ = true;
-  ggml_status status = GGML_STATUS_ALLOC_FAILED;
+// Never throws: a recording has to end, and after half of a graph caches have parted.
+ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   try {
-    status = RunSteps(cgraph, graph);
+    return TrySteps(cgraph, graph);
   } catch (...) {
+    handoff_.ToInner();
+    MarkAllTouched();
     LogError("out of memory");
+    return GGML_STATUS_ALLOC_FAILED;
   }
-  recording_ = false;
-  return status;
 }
 
-ggml_status GraphRun::LaunchStep() {
-  if (step_graph_.Launch(&handoff_)) return GGML_STATUS_SUCCESS;
-  step_graph_.Forget();
-  MarkAllTouched();
-  LogError("%s: the CUDA graph of a step could not be launched", device_->name.c_str());
-  return GGML_STATUS_FAILED;
+// What was recorded, or the steps that it was recorded of.
+ggml_status GraphRun::LaunchStep(ggml_cgraph* cgraph, const GraphNodes& graph) {
+  return step_graph_.Launch(&handoff_) ? GGML_STATUS_SUCCESS : RunSteps(cgraph, graph);
 }
 
 ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
   cudaSetDevice(device_->gpu);
   step_graph_.Next(cgraph->uid);
+  const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
   if (step_graph_.Recorded() && !CachesTouched()) {
     NoteWrites();
     counters.attention_calls.fetch_add(attention_.size(), std::memory_order_relaxed);
-    return LaunchStep();
+    return LaunchStep(cgraph, graph);
   }
-  const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
-  if (!Plan(graph)) return GGML_STATUS_FAILED;
-  if (steps_.empty()) return inner_->iface.graph_compute(inner_, cgraph);
   // Touched since: the layers that shared plans when it was recorded may have parted.
   if (step_graph_.Recorded()) step_graph_.Forget();
+  if (!Plan(graph)) return GGML_STATUS_FAILED;
+  if (steps_.empty()) return inner_->iface.graph_compute(inner_, cgraph);
   if (AgreeOnLives() != KVARN_OK) {
     LogError("caches that the host has changed could not be read");
     return GGML_STATUS_FAILED;
@@ -351,9 +347,11 @@ ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
   if (!may_record_ || !step_graph_.Settled() || !step_graph_.Begin(&handoff_)) {
     return RunSteps(cgraph, graph);
   }
-  const ggml_status status = RecordSteps(cgraph, graph);
+  recording_ = true;
+  const ggml_status status = RunSteps(cgraph, graph);
+  recording_ = false;
   if (!step_graph_.End(&handoff_)) return RunSteps(cgraph, graph);
-  if (status == GGML_STATUS_SUCCESS) return LaunchStep();
+  if (status == GGML_STATUS_SUCCESS) return LaunchStep(cgraph, graph);
   step_graph_.Forget();
   return status;
 }

@@ -41,10 +41,10 @@ class GraphRun {
   kvarn_status AgreeOnLives();
   kvarn_status AgreeOn(const AttentionJob& job);
   ggml_status RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph);
+  ggml_status TrySteps(ggml_cgraph* cgraph, const GraphNodes& graph);
   void NoteWrites();
   void MarkAllTouched();
-  ggml_status RecordSteps(ggml_cgraph* cgraph, const GraphNodes& graph);
-  ggml_status LaunchStep();
+  ggml_status LaunchStep(ggml_cgraph* cgraph, const GraphNodes& graph);
   ggml_status RunInner(ggml_cgraph* graph, int first, int end);
   kvarn_status RunStep(const GraphNodes& graph, const Step& step);
   kvarn_status RunSetRows(const SetRowsJob& job);

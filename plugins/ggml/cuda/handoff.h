@@ -11,6 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cuda/device_memory.h"
 #include "device.h"
 
 namespace kvarn::ggml_plugin {
@@ -19,12 +20,20 @@ class Handoff {
  public:
   Handoff(const Device* device, ggml_backend_t inner)
       : inner_(inner),
+        gpu_(device->gpu),
         to_ours_(device->inner->iface.event_new(device->inner)),
         to_inner_(device->inner->iface.event_new(device->inner)) {
     cudaSetDevice(device->gpu);
-    cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+    if (cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess ||
+        cudaEventCreateWithFlags(&done_, cudaEventDisableTiming) != cudaSuccess) {
+      cudaGetLastError();  // not to be taken for the error of a later call
+      return;
+    }
+    Follow(gpu_, done_);
   }
   ~Handoff() {
+    if (done_ != nullptr) Unfollow(gpu_, done_);
+    if (done_ != nullptr) cudaEventDestroy(done_);
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
     for (ggml_backend_event_t event : {to_ours_, to_inner_}) {
       if (event != nullptr) event->device->iface.event_free(event->device, event);
@@ -33,7 +42,7 @@ class Handoff {
   Handoff(const Handoff&) = delete;
   Handoff& operator=(const Handoff&) = delete;
 
-  bool Ok() const { return stream_ != nullptr && to_ours_ != nullptr && to_inner_ != nullptr; }
+  bool Ok() const { return done_ != nullptr && to_ours_ != nullptr && to_inner_ != nullptr; }
   cudaStream_t stream() const { return stream_; }
 
   void ToOurs() {
@@ -44,6 +53,7 @@ class Handoff {
   }
   void ToInner() {
     if (!ours_) return;
+    if (!Recording()) cudaEventRecord(done_, stream_);
     cudaEventRecord(EventOf(to_inner_), stream_);
     inner_->iface.event_wait(inner_, to_inner_);
     ours_ = false;
@@ -55,13 +65,20 @@ class Handoff {
   }
 
  private:
+  bool Recording() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream_, &status) == cudaSuccess &&
+           status != cudaStreamCaptureStatusNone;
+  }
   static cudaEvent_t EventOf(ggml_backend_event_t event) {
     return static_cast<cudaEvent_t>(event->context);
   }
 
   ggml_backend_t inner_;
+  int gpu_;
   ggml_backend_event_t to_ours_, to_inner_;
   cudaStream_t stream_ = nullptr;
+  cudaEvent_t done_ = nullptr;  // behind the last work on our stream
   bool ours_ = false;
 };
 

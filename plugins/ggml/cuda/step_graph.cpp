@@ -5,6 +5,11 @@
 
 namespace kvarn::ggml_plugin {
 
+std::shared_mutex& Recordings() {
+  static std::shared_mutex mutex;
+  return mutex;
+}
+
 void StepGraph::Drop() {
   if (exec_ != nullptr) cudaGraphExecDestroy(exec_);
   exec_ = nullptr;
@@ -21,8 +26,12 @@ void StepGraph::Next(uint64_t uid) {
 
 bool StepGraph::Begin(Handoff* handoff) {
   handoff->ToOurs();
+  recording_ = std::shared_lock(Recordings());
   allowed_ = cudaStreamBeginCapture(handoff->stream(), cudaStreamCaptureModeRelaxed) == cudaSuccess;
-  return allowed_;
+  if (allowed_) return true;
+  cudaGetLastError();  // not to be taken for the error of a later call
+  recording_ = {};
+  return false;
 }
 
 bool StepGraph::End(Handoff* handoff) {
@@ -31,6 +40,7 @@ bool StepGraph::End(Handoff* handoff) {
   Drop();
   allowed_ = cudaStreamEndCapture(handoff->stream(), &graph) == cudaSuccess && graph != nullptr &&
              cudaGraphInstantiate(&exec_, graph, 0) == cudaSuccess;
+  recording_ = {};
   if (graph != nullptr) cudaGraphDestroy(graph);
   if (!allowed_) {
     LogDebug("no CUDA graph of a whole step: %s", cudaGetErrorString(cudaGetLastError()));
@@ -41,9 +51,16 @@ bool StepGraph::End(Handoff* handoff) {
 
 bool StepGraph::Launch(Handoff* handoff) {
   handoff->ToOurs();
-  const bool launched = cudaGraphLaunch(exec_, handoff->stream()) == cudaSuccess;
-  handoff->ToInner();
-  return launched;
+  const cudaError_t error = cudaGraphLaunch(exec_, handoff->stream());
+  if (error == cudaSuccess) {
+    handoff->ToInner();
+    return true;
+  }
+  cudaGetLastError();  // not to be taken for the error of a later call
+  LogDebug("a CUDA graph of a whole step does not start: %s", cudaGetErrorString(error));
+  allowed_ = false;
+  Drop();
+  return false;
 }
 
 }  // namespace kvarn::ggml_plugin

@@ -13,10 +13,15 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <shared_mutex>
 
 #include "cuda/handoff.h"
 
 namespace kvarn::ggml_plugin {
+
+// Held while a thread records; whoever frees a backend of the host's has to hold it alone: CUDA
+// refuses some of what that does while any thread records, and the host aborts over it.
+std::shared_mutex& Recordings();
 
 class StepGraph {
  public:
@@ -40,6 +45,7 @@ class StepGraph {
   // run after all, and no other is tried.
   bool Begin(Handoff* handoff);
   bool End(Handoff* handoff);
+  // False if it did not start: the steps must be run after all, and no other recording is tried.
   bool Launch(Handoff* handoff);
 
  private:
@@ -51,6 +57,7 @@ class StepGraph {
   uint64_t uid_ = 0;
   int runs_ = 0;  // of this uid in a row
   cudaGraphExec_t exec_ = nullptr;
+  std::shared_lock<std::shared_mutex> recording_;
 };
 
 }  // namespace kvarn::ggml_plugin

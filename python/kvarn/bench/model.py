@@ -32,7 +32,6 @@ def add_parser(hosts) -> None:
     for name, value, text in (
         ("layers", 2, "transformer layers"),
         ("heads", 32, "query heads"),
-        ("kv-heads", 8, "key and value heads; divides the query heads"),
         ("head-dim", 128, "channels of a head, even"),
         ("hidden", 256, "width of the model, a multiple of 32"),
         ("ffn", 256, "width of the feed-forward layers, a multiple of 32"),
@@ -41,6 +40,13 @@ def add_parser(hosts) -> None:
         ("seed", 1, "of the weights"),
     ):
         parser.add_argument(f"--{name}", type=int, default=value, help=f"{text} (default: {value})")
+    parser.add_argument(
+        "--kv-heads",
+        type=_numbers,
+        default=[8],
+        help="key and value heads; divide the query heads. Several, by commas: layers take turns "
+        "(default: 8)",
+    )
     parser.add_argument("--weights", choices=WEIGHTS, default="f16", help="type of the matrices")
     parser.set_defaults(run=run)
 
@@ -53,7 +59,9 @@ def run(options: argparse.Namespace) -> int:
         raise BenchError('the package gguf is missing: pip install "kvarn[bench]"') from None
     kind = gguf.GGMLQuantizationType[options.weights.upper()]
     matrices = _Matrices(kind, options.seed)
-    writer = gguf.GGUFWriter(options.out, "llama")
+    # llama's layers are all alike; deci has the same tensors and a number of heads for each layer.
+    alike = len(options.kv_heads) == 1
+    writer = gguf.GGUFWriter(options.out, "llama" if alike else "deci")
     _describe(writer, options)
     for name, shape in _tensors(options):
         if len(shape) == 1:
@@ -93,8 +101,12 @@ class _Matrices:
         return gguf.quantize(values / np.float32(np.sqrt(width)), self._kind)
 
 
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split(",")]
+
+
 def _check(options) -> None:
-    for name in ("layers", "heads", "kv_heads", "head_dim", "hidden", "ffn", "vocabulary"):
+    for name in ("layers", "heads", "head_dim", "hidden", "ffn", "vocabulary"):
         if getattr(options, name) < 1:
             raise BenchError(f"--{name.replace('_', '-')} {getattr(options, name)}: at least 1.")
     for name, step in (("head_dim", 2), ("hidden", 32), ("ffn", 32)):
@@ -102,8 +114,9 @@ def _check(options) -> None:
             raise BenchError(
                 f"--{name.replace('_', '-')} {getattr(options, name)}: not a multiple of {step}."
             )
-    if options.heads % options.kv_heads:
-        raise BenchError(f"--kv-heads {options.kv_heads}: does not divide {options.heads} heads.")
+    for kv_heads in options.kv_heads:
+        if kv_heads < 1 or options.heads % kv_heads:
+            raise BenchError(f"--kv-heads {kv_heads}: does not divide {options.heads} heads.")
     if options.heads * options.head_dim % 32:
         raise BenchError("heads times head dim must be a multiple of 32.")
     if not options.out.absolute().parent.is_dir():
@@ -115,9 +128,15 @@ def _describe(writer, options) -> None:
     writer.add_block_count(options.layers)
     writer.add_context_length(options.context)
     writer.add_embedding_length(options.hidden)
-    writer.add_feed_forward_length(options.ffn)
-    writer.add_head_count(options.heads)
-    writer.add_head_count_kv(options.kv_heads)
+    kv_heads = [_kv_heads(options, layer) for layer in range(options.layers)]
+    if len(options.kv_heads) == 1:
+        writer.add_feed_forward_length(options.ffn)
+        writer.add_head_count(options.heads)
+        writer.add_head_count_kv(kv_heads[0])
+    else:
+        writer.add_feed_forward_length([options.ffn] * options.layers)
+        writer.add_head_count([options.heads] * options.layers)
+        writer.add_head_count_kv(kv_heads)
     writer.add_key_length(options.head_dim)
     writer.add_value_length(options.head_dim)
     writer.add_rope_dimension_count(options.head_dim)
@@ -126,15 +145,20 @@ def _describe(writer, options) -> None:
     writer.add_tokenizer_model("no_vocab")
 
 
+def _kv_heads(options, layer: int) -> int:
+    return options.kv_heads[layer % len(options.kv_heads)]
+
+
 def _tensors(options) -> list[tuple[str, tuple[int, ...]]]:
     hidden, ffn = options.hidden, options.ffn
-    query, kv = options.heads * options.head_dim, options.kv_heads * options.head_dim
+    query = options.heads * options.head_dim
     tensors = [
         ("token_embd.weight", (options.vocabulary, hidden)),
         ("output_norm.weight", (hidden,)),
         ("output.weight", (options.vocabulary, hidden)),
     ]
     for layer in range(options.layers):
+        kv = _kv_heads(options, layer) * options.head_dim
         tensors += [
             (f"blk.{layer}.{name}.weight", shape)
             for name, shape in (

@@ -115,6 +115,8 @@ def _with_pages(backend: type[KvarnBackend], tiles: int) -> type[KvarnBackend]:
 class CpuLane:
     """What the choice of a backend needs to know about this lane."""
 
+    OTHER_WAY = ", or --kv-cache-dtype-skip-layers for the layers concerned"
+
     def of(self, config) -> type[KvarnBackend]:
         """The backend for a layer with this AttentionSelectorConfig."""
         backend = _CLASSES[BY_NAME[config.kv_cache_dtype].name]

@@ -14,7 +14,7 @@ def install(lane) -> None:
 
     lane.of(config) is the backend class for vLLM's AttentionSelectorConfig of a layer,
     lane.platform_problem(platform) says why this lane cannot run on the platform and what to do, or
-    is None.
+    is None; lane.OTHER_WAY is what helps besides another cache dtype if a layer cannot be served.
     """
     from vllm.platforms import current_platform
 
@@ -51,6 +51,6 @@ def _ours(lane, platform, selected_backend, config) -> str:
     if reasons:
         raise ValueError(
             f"--kv-cache-dtype {name} cannot serve this model: {'; '.join(reasons)}. "
-            "Use another cache dtype, or --kv-cache-dtype-skip-layers for the layers concerned."
+            f"Use another cache dtype{lane.OTHER_WAY}."
         )
     return ".".join(backend.full_cls_name())

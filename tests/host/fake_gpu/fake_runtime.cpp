@@ -3,8 +3,15 @@
 // The CUDA runtime of a GPU that is played by the host: what is enqueued is done at once.
 #include <cuda_runtime_api.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+namespace {
+// Before each block lies its size, behind it what nobody may change.
+constexpr size_t kEdge = 256;
+constexpr char kCanary = 0x5A;
+}  // namespace
 
 extern "C" {
 
@@ -14,11 +21,26 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  auto* block =
+      static_cast<char*>(std::aligned_alloc(kEdge, (bytes + 3 * kEdge - 1) / kEdge * kEdge));
+  if (block == nullptr) return cudaErrorMemoryAllocation;
+  std::memcpy(block, &bytes, sizeof(bytes));
+  std::memset(block + kEdge + bytes, kCanary, kEdge);
+  *memory = block + kEdge;
+  return cudaSuccess;
 }
 cudaError_t cudaFree(void* memory) {
-  std::free(memory);
+  if (memory == nullptr) return cudaSuccess;
+  const char* end = static_cast<char*>(memory);
+  size_t bytes = 0;
+  std::memcpy(&bytes, end - kEdge, sizeof(bytes));
+  end += bytes;
+  for (size_t i = 0; i < kEdge; ++i) {
+    if (end[i] == kCanary) continue;
+    std::fprintf(stderr, "a kernel wrote beyond a block of %zu bytes\n", bytes);
+    std::abort();
+  }
+  std::free(static_cast<char*>(memory) - kEdge);
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
@@ -37,6 +59,18 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = reinterpret_cast<cudaEvent_t>(new char);
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete reinterpret_cast<char*>(event);
+  return cudaSuccess;
+}
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
   return cudaErrorStreamCaptureUnsupported;

@@ -96,6 +96,8 @@ _CLASSES = by_preset(CudaBackend, "CudaBackend", globals())
 class CudaLane:
     """What the choice of a backend needs to know about this lane."""
 
+    OTHER_WAY = ""  # skipped layers are refused, see impl.py
+
     def of(self, config) -> type[CudaBackend]:
         """The backend for a layer with this AttentionSelectorConfig, now the member CUSTOM."""
         backend = _CLASSES[BY_NAME[config.kv_cache_dtype].name]

@@ -48,6 +48,10 @@ class CudaImpl(AttentionImpl):
                 ),
                 "KV connectors": self._config.kv_transfer_config is not None,
                 f"drafts by {drafts}": drafts not in _DRAFTS,
+                # Layers of ours may then have different block tables, and a step plans once.
+                "--kv-cache-dtype-skip-layers": bool(
+                    self._config.cache_config.kv_cache_dtype_skip_layers
+                ),
                 "--disable-hybrid-kv-cache-manager": bool(
                     scheduler.disable_hybrid_kv_cache_manager
                 ),
