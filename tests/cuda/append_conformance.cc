@@ -92,6 +92,22 @@ void CompareRows(const AppendShape& shape, const HostSequence& rows, int longest
   }
 }
 
+void CompareRecords(const AppendShape& shape, const HostSequence& rows, int sequence, bool key,
+                    const std::vector<uint8_t>& records, const DeviceCache& cache,
+                    Differences* found) {
+  const int tiles = shape.SealedTiles(static_cast<int>(rows.size()));
+  for (int tile = 0; tile < tiles; ++tile) {
+    for (int head = 0; head < shape.n_kv_heads; ++head) {
+      const std::vector<uint8_t> expected = HostRecord(shape, rows, tile, head, key);
+      const auto at = static_cast<size_t>(cache.BlockOf(sequence, tile) * shape.n_kv_heads + head) *
+                      expected.size();
+      if (std::memcmp(expected.data(), records.data() + at, expected.size()) != 0) {
+        found->records += 1;
+      }
+    }
+  }
+}
+
 void Compare(const AppendShape& shape, const std::vector<HostSequence>& sequences,
              const std::vector<int>& longest, DeviceCache* cache, Differences* found) {
   const std::vector<int32_t> sealed = cache->SealedRows();
@@ -102,16 +118,7 @@ void Compare(const AppendShape& shape, const std::vector<HostSequence>& sequence
       const HostSequence& rows = sequences[static_cast<size_t>(i)];
       const int tiles = shape.SealedTiles(static_cast<int>(rows.size()));
       if (sealed[static_cast<size_t>(i)] != tiles * shape.Group()) found->sealed += 1;
-      for (int tile = 0; tile < tiles; ++tile) {
-        for (int head = 0; head < shape.n_kv_heads; ++head) {
-          const std::vector<uint8_t> expected = HostRecord(shape, rows, tile, head, key);
-          const auto at = static_cast<size_t>(cache->BlockOf(i, tile) * shape.n_kv_heads + head) *
-                          expected.size();
-          if (std::memcmp(expected.data(), records.data() + at, expected.size()) != 0) {
-            found->records += 1;
-          }
-        }
-      }
+      CompareRecords(shape, rows, i, key, records, *cache, found);
       CompareRows(shape, rows, longest[static_cast<size_t>(i)], i, key, exact, *cache, found);
     }
   }
@@ -140,6 +147,47 @@ int RunCase(const char* name, const AppendShape& shape, unsigned seed) {
   if (found.Total() == 0) return 0;
   std::printf("FAILED %s at step %d: %d records, %d ring rows, %d sink rows, %d sealed_rows\n",
               name, step, found.records, found.ring, found.sink, found.sealed);
+  return 1;
+}
+
+// Sequences 0 and 2 begin with blocks that 1 seals in this very step.
+int RunSharedPrefix(AppendShape shape) {
+  constexpr int kShared = 2;
+  shape.n_sequences = 3;
+  std::mt19937 random(7);
+  std::vector<HostSequence> sequences(3);
+  DeviceCache cache(shape, kMaxRows, 8);
+  const int shared_rows = kShared * shape.Group();
+  for (int i = 0; i < shared_rows + 30; ++i) sequences[1].push_back(MakeHostRow(shape, &random));
+  Step step;
+  step.row_begin.push_back(0);
+  for (size_t i = 0; i < 3; ++i) {
+    HostSequence& rows = sequences[i];
+    size_t begin = 0;
+    if (i != 1) {
+      cache.Share(static_cast<int>(i), 1, kShared);
+      rows.assign(sequences[1].begin(), sequences[1].begin() + shared_rows);
+      begin = rows.size();
+      while (rows.size() < begin + static_cast<size_t>(shape.Group()) + 9 * i) {
+        rows.push_back(MakeHostRow(shape, &random));
+      }
+    }
+    for (size_t x = begin; x < rows.size(); ++x) AddRow(rows[x], &step);
+    step.row_begin.push_back(step.row_begin.back() + static_cast<int32_t>(rows.size() - begin));
+    step.lengths.push_back(static_cast<int32_t>(rows.size()));
+  }
+  cache.Upload(step);
+  if (cache.Append(nullptr) != KVARN_OK) return 1;
+  Check(cudaDeviceSynchronize(), "append");
+  Differences found;
+  for (const bool key : {true, false}) {
+    const std::vector<uint8_t> records = cache.Records(key);
+    for (int i = 0; i < shape.n_sequences; ++i) {
+      CompareRecords(shape, sequences[static_cast<size_t>(i)], i, key, records, cache, &found);
+    }
+  }
+  if (found.Total() == 0) return 0;
+  std::printf("FAILED shared prefix: %d records\n", found.Total());
   return 1;
 }
 
@@ -175,6 +223,8 @@ int main() {
   run("k4v2", s);
   s.dtype = KVARN_BF16;
   run("bf16", s);
+  failed += RunSharedPrefix(Shape(4, 2, 64, 128, 128));
+  cases += 1;
   s = Shape(2, 4, 64, 80, 112);
   run("group 64, Dk != Dv", s);
   s.tail_rows = 40;

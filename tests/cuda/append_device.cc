@@ -126,6 +126,12 @@ DeviceCache::DeviceCache(const AppendShape& s, int max_rows, int max_tiles)
   d.scale = 0.05F;
 }
 
+void DeviceCache::Share(int sequence, int other, int tiles) {
+  const auto from = blocks_.begin() + static_cast<ptrdiff_t>(other) * max_tiles_;
+  std::copy(from, from + tiles, blocks_.begin() + static_cast<ptrdiff_t>(sequence) * max_tiles_);
+  block_table_.Upload(blocks_);
+}
+
 void DeviceCache::Upload(const Step& step) {
   row_begin_.Upload(step.row_begin);
   lengths_.Upload(step.lengths);

@@ -23,6 +23,8 @@ class DeviceCache {
   // Room for max_rows rows in a step and max_tiles tiles in a sequence.
   DeviceCache(const AppendShape& shape, int max_rows, int max_tiles);
 
+  // The first `tiles` blocks of `sequence` are those of `other`.
+  void Share(int sequence, int other, int tiles);
   void Upload(const Step& step);
   kvarn_status Append(void* stream);  // plan and run
   // Attention of n_tokens query tokens a sequence, the last rows of each; queries are the new ones.

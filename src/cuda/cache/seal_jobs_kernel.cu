@@ -58,17 +58,38 @@ __device__ uint8_t* Record(const AppendParams& p, int sequence, int tile, int he
          head * (key ? c.key_head_stride : c.value_head_stride);
 }
 
+// The sequence that seals in this step what `sequence` has as record `tile`, or -1: sequences may
+// share a record before it is made, where a prefix is found while a step is still put together.
+__device__ int MakerOf(const AppendParams& p, int sequence, int tile, int* found) {
+  const auto block = [&](int of) {
+    return p.call.block_table[static_cast<int64_t>(of) * p.call.block_table_stride + tile];
+  };
+  if (threadIdx.x == 0) *found = -1;
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < p.max_seals; i += kBalanceThreads) {
+    const int2 seal = p.seals[i];
+    if (seal.x >= 0 && seal.y == tile && block(seal.x) == block(sequence)) atomicMax(found, seal.x);
+  }
+  __syncthreads();
+  return *found;
+}
+
 // s of a tile: of its own or, from balance_tile on, of that tile.
-__device__ void ChooseBalance(const AppendParams& p, const StepRows& step, int sequence, int tile,
-                              int head, int8_t* balance, BalanceShared* shared) {
+__device__ void ChooseBalance(const AppendParams& p, StepRows step, int sequence, int tile,
+                              int head, int8_t* balance, BalanceShared* shared, int* found) {
   const int dim = p.call.key_format.head_dim;
   const int d = static_cast<int>(threadIdx.x);
   const int from = min(tile, p.call.balance_tile);
   if (from < SealedTiles(p, step.start)) {
-    const auto* sealed =
-        reinterpret_cast<const int8_t*>(Record(p, sequence, from, head, true) + p.key.balance);
-    if (d < dim) balance[d] = sealed[d];
-    return;
+    const int maker = MakerOf(p, sequence, from, found);
+    if (maker < 0) {
+      const auto* sealed =
+          reinterpret_cast<const int8_t*>(Record(p, sequence, from, head, true) + p.key.balance);
+      if (d < dim) balance[d] = sealed[d];
+      return;
+    }
+    sequence = maker;
+    step = StepOf(p, maker);
   }
   const TileRows rows = RowsOfTile(p, step, sequence, from, head, true);
   const int first = from * p.group;
@@ -86,6 +107,7 @@ __device__ void ChooseBalance(const AppendParams& p, const StepRows& step, int s
 __global__ void __launch_bounds__(kBalanceThreads)
     SealJobsKernel(const __grid_constant__ AppendParams p) {
   __shared__ BalanceShared shared;
+  __shared__ int found;
   const auto head = static_cast<int>(blockIdx.y);
   const int2 seal = p.seals[blockIdx.x];
   const int64_t index = static_cast<int64_t>(blockIdx.x) * p.call.n_kv_heads + head;
@@ -94,7 +116,7 @@ __global__ void __launch_bounds__(kBalanceThreads)
   if (seal.x >= 0) {
     const StepRows step = StepOf(p, seal.x);
     int8_t* balance = p.balances + index * p.balance_stride;
-    ChooseBalance(p, step, seal.x, seal.y, head, balance, &shared);
+    ChooseBalance(p, step, seal.x, seal.y, head, balance, &shared, &found);
     RowsOfTile(p, step, seal.x, seal.y, head, true).Describe(&key);
     RowsOfTile(p, step, seal.x, seal.y, head, false).Describe(&value);
     key.balance = balance;

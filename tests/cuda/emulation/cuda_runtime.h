@@ -46,6 +46,11 @@ void __syncthreads();
 
 inline int __popcll(unsigned long long word) { return __builtin_popcountll(word); }
 inline int __ffs(int word) { return __builtin_ffs(word); }
+inline int atomicMax(int* to, int value) {
+  const int before = *to;
+  *to = before > value ? before : value;
+  return before;
+}
 inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) {
   *to += value;
   return *to - value;

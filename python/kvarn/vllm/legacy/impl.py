@@ -34,6 +34,7 @@ class CudaImpl(AttentionImpl):
         self._config = get_current_vllm_config()
         drafts = getattr(self._config.speculative_config, "method", None)
         scheduler = self._config.scheduler_config
+        parallel = self._config.parallel_config
         refuse(
             kv_cache_dtype,
             {
@@ -48,7 +49,13 @@ class CudaImpl(AttentionImpl):
                 ),
                 "KV connectors": self._config.kv_transfer_config is not None,
                 f"drafts by {drafts}": drafts not in _DRAFTS,
-                # Layers of ours may then have different block tables, and a step plans once.
+                # A step plans once for all layers of a shape.
+                "micro-batches (DBO)": parallel.use_ubatching,
+                # Steps of an idle rank name blocks that others have by now.
+                "data parallelism with vLLM's V2 model runner": (
+                    parallel.data_parallel_size > 1 and self._config.use_v2_model_runner
+                ),
+                # Layers of ours may then have different block tables.
                 "--kv-cache-dtype-skip-layers": bool(
                     self._config.cache_config.kv_cache_dtype_skip_layers
                 ),
