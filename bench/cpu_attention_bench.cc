@@ -39,7 +39,7 @@ struct Plane {
   std::unique_ptr<kvarn_plane, PlaneDestroy> plane;
   Block memory;
   kvarn_plane_config config = {};
-  int64_t bytes = 0;
+  size_t bytes = 0;
 
   Plane(kvarn_role role, int bits, int head_dim, int64_t n_rows) {
     config.format = {role, KVARN_BALANCED, KVARN_ORDER_CPU, bits, 128, head_dim};
@@ -49,9 +49,8 @@ struct Plane {
     kvarn_plane* made = nullptr;
     if (kvarn_plane_create(&config, &made) != KVARN_OK) std::abort();
     plane.reset(made);
-    const size_t size = kvarn_plane_bytes(made);
-    memory = Allocate(size);
-    bytes = static_cast<int64_t>(size);
+    bytes = kvarn_plane_bytes(made);
+    memory = Allocate(bytes);
     kvarn_plane_reset(made, memory.get());
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
@@ -70,7 +69,8 @@ void Report(benchmark::State& state, const Plane& keys, const Plane& values, int
   const auto iterations = static_cast<double>(state.iterations());
   const auto rows = static_cast<double>(keys.config.n_rows * planes) * iterations;
   state.counters["token-head"] = Counter(rows, Counter::kIsRate | Counter::kInvert);
-  const auto bytes = static_cast<double>((keys.bytes + values.bytes) * planes) * iterations;
+  const double bytes =
+      static_cast<double>(keys.bytes + values.bytes) * static_cast<double>(planes) * iterations;
   state.counters["bytes"] = Counter(bytes, Counter::kIsRate, Counter::kIs1000);
   state.counters["of-reads"] = Counter(bytes / kvarn_bench::Limits().read_bytes, Counter::kIsRate);
   const double peak = kvarn_bench::Limits().int8_macs;
@@ -129,17 +129,15 @@ void Model(benchmark::State& state, int key_bits, int value_bits) {
   const Plane values(KVARN_VALUE, value_bits, dim, rows);
   const auto heads = static_cast<size_t>(kv_heads);
   const auto width = static_cast<size_t>(dim);
-  const auto key_bytes = static_cast<size_t>(keys.bytes);
-  const auto value_bytes = static_cast<size_t>(values.bytes);
-  const size_t key_stride = (key_bytes + 63) / 64 * 64;
-  const size_t value_stride = (value_bytes + 63) / 64 * 64;
+  const size_t key_stride = (keys.bytes + 63) / 64 * 64;
+  const size_t value_stride = (values.bytes + 63) / 64 * 64;
   std::vector<Block> caches;  // K planes of the heads of a layer, then V planes
   for (int layer = 0; layer < layers; ++layer) {
     caches.push_back(Allocate(heads * (key_stride + value_stride)));
     uint8_t* to = caches.back().get();
     for (size_t head = 0; head < heads; ++head) {
-      std::memcpy(to + head * key_stride, keys.memory.get(), key_bytes);
-      std::memcpy(to + heads * key_stride + head * value_stride, values.memory.get(), value_bytes);
+      std::memcpy(to + head * key_stride, keys.memory.get(), keys.bytes);
+      std::memcpy(to + heads * key_stride + head * value_stride, values.memory.get(), values.bytes);
     }
   }
   std::vector<float> query(width * heads * static_cast<size_t>(gqa), 0.3F);

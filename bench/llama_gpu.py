@@ -233,7 +233,7 @@ def options() -> argparse.Namespace:
         "--caches",
         type=words(None),
         default=["f16", "q8_0", "q4_0", "kvarn_k4v2_g128", "kvarn_k2v2_g128"],
-        help="by commas; the first is the baseline of ratios and must be f16",
+        help="by commas; ratios of decode and prefill are to f16",
     )
     parser.add_argument("--parts", type=words(PARTS), default=list(PARTS), help="by commas")
     parser.add_argument("--shapes", type=words(SHAPES), default=list(SHAPES), help="by commas")

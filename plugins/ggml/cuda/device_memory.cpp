@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "cuda/succeeded.h"
 #include "log.h"
 
 namespace kvarn::ggml_plugin {
@@ -21,8 +22,7 @@ class DeviceMemory final : public KvMemory {
   uint8_t* Map(size_t bytes) override {
     cudaSetDevice(gpu_);
     void* memory = nullptr;
-    if (cudaMalloc(&memory, bytes) != cudaSuccess) {
-      cudaGetLastError();  // not to be taken for the error of a later call
+    if (!Succeeded(cudaMalloc(&memory, bytes))) {
       LogError("CUDA%d has no %.2f MiB left", gpu_, static_cast<double>(bytes) / 1048576.0);
       return nullptr;
     }
@@ -68,9 +68,7 @@ class DeviceMemory final : public KvMemory {
   }
   void Finish(cudaError_t error) {
     if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamPerThread);
-    if (error == cudaSuccess) return;
-    cudaGetLastError();  // not to be taken for the error of a later call
-    LogError("CUDA%d: %s", gpu_, cudaGetErrorString(error));
+    if (!Succeeded(error)) LogError("CUDA%d: %s", gpu_, cudaGetErrorString(error));
   }
 
   const int gpu_;

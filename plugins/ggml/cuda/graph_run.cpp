@@ -311,14 +311,16 @@ ggml_status GraphRun::TrySteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
 
 // Never throws: a recording has to end, and after half of a graph caches have parted.
 ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
+  ggml_status status = GGML_STATUS_ALLOC_FAILED;
   try {
-    return TrySteps(cgraph, graph);
+    status = TrySteps(cgraph, graph);
   } catch (...) {
     handoff_.ToInner();
     MarkAllTouched();
     LogError("out of memory");
-    return GGML_STATUS_ALLOC_FAILED;
   }
+  if (!recording_) handoff_.MarkDone();
+  return status;
 }
 
 // What was recorded, or the steps that it was recorded of.

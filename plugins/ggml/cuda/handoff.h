@@ -12,6 +12,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/device_memory.h"
+#include "cuda/succeeded.h"
 #include "device.h"
 
 namespace kvarn::ggml_plugin {
@@ -24,16 +25,16 @@ class Handoff {
         to_ours_(device->inner->iface.event_new(device->inner)),
         to_inner_(device->inner->iface.event_new(device->inner)) {
     cudaSetDevice(device->gpu);
-    if (cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) != cudaSuccess ||
-        cudaEventCreateWithFlags(&done_, cudaEventDisableTiming) != cudaSuccess) {
-      cudaGetLastError();  // not to be taken for the error of a later call
-      return;
+    if (Succeeded(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)) &&
+        Succeeded(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming))) {
+      Follow(gpu_, done_);
     }
-    Follow(gpu_, done_);
   }
   ~Handoff() {
-    if (done_ != nullptr) Unfollow(gpu_, done_);
-    if (done_ != nullptr) cudaEventDestroy(done_);
+    if (done_ != nullptr) {
+      Unfollow(gpu_, done_);
+      cudaEventDestroy(done_);
+    }
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
     for (ggml_backend_event_t event : {to_ours_, to_inner_}) {
       if (event != nullptr) event->device->iface.event_free(event->device, event);
@@ -53,11 +54,13 @@ class Handoff {
   }
   void ToInner() {
     if (!ours_) return;
-    if (!Recording()) cudaEventRecord(done_, stream_);
     cudaEventRecord(EventOf(to_inner_), stream_);
     inner_->iface.event_wait(inner_, to_inner_);
     ours_ = false;
   }
+  // What touches caches from elsewhere waits for the work on our stream up to here. Not while that
+  // is recorded.
+  void MarkDone() { cudaEventRecord(done_, stream_); }
   // All work has ended; the inner backend is next.
   void Synchronize() {
     ToInner();
@@ -65,11 +68,6 @@ class Handoff {
   }
 
  private:
-  bool Recording() const {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(stream_, &status) == cudaSuccess &&
-           status != cudaStreamCaptureStatusNone;
-  }
   static cudaEvent_t EventOf(ggml_backend_event_t event) {
     return static_cast<cudaEvent_t>(event->context);
   }
@@ -78,7 +76,7 @@ class Handoff {
   int gpu_;
   ggml_backend_event_t to_ours_, to_inner_;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t done_ = nullptr;  // behind the last work on our stream
+  cudaEvent_t done_ = nullptr;  // behind the last graph's work on our stream
   bool ours_ = false;
 };
 

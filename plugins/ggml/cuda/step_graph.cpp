@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/step_graph.h"
 
+#include "cuda/succeeded.h"
 #include "log.h"
 
 namespace kvarn::ggml_plugin {
@@ -27,11 +28,9 @@ void StepGraph::Next(uint64_t uid) {
 bool StepGraph::Begin(Handoff* handoff) {
   handoff->ToOurs();
   recording_ = std::shared_lock(Recordings());
-  allowed_ = cudaStreamBeginCapture(handoff->stream(), cudaStreamCaptureModeRelaxed) == cudaSuccess;
-  if (allowed_) return true;
-  cudaGetLastError();  // not to be taken for the error of a later call
-  recording_ = {};
-  return false;
+  allowed_ = Succeeded(cudaStreamBeginCapture(handoff->stream(), cudaStreamCaptureModeRelaxed));
+  if (!allowed_) recording_ = {};
+  return allowed_;
 }
 
 bool StepGraph::End(Handoff* handoff) {
@@ -52,11 +51,11 @@ bool StepGraph::End(Handoff* handoff) {
 bool StepGraph::Launch(Handoff* handoff) {
   handoff->ToOurs();
   const cudaError_t error = cudaGraphLaunch(exec_, handoff->stream());
-  if (error == cudaSuccess) {
+  if (Succeeded(error)) {
+    handoff->MarkDone();
     handoff->ToInner();
     return true;
   }
-  cudaGetLastError();  // not to be taken for the error of a later call
   LogDebug("a CUDA graph of a whole step does not start: %s", cudaGetErrorString(error));
   allowed_ = false;
   Drop();

@@ -18,7 +18,6 @@ enum cudaError_t {
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75 };
 enum : unsigned { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
-enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone };
 #define cudaStreamPerThread (static_cast<cudaStream_t>(nullptr))
 
 cudaError_t cudaSetDevice(int device);
@@ -32,7 +31,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
