@@ -40,18 +40,21 @@ KVARN_ANYWHERE int CountRows(const RowBits& rows) {
 
 KVARN_ANYWHERE bool IsSink(const TileLife& life, int64_t tile) { return tile < life.sink_tiles; }
 
-// Every row of the tile is written; the last tile may be shorter.
-KVARN_ANYWHERE bool IsFull(const TileLife& life, int64_t tile) {
+// `written` is every row of the tile; the last tile may be shorter.
+KVARN_ANYWHERE bool IsFull(const TileLife& life, int64_t tile, const RowBits& written) {
   const int64_t left = life.n_rows - tile * life.group;
-  return CountRows(life.tiles[tile].written) == (left < life.group ? left : life.group);
+  return CountRows(written) == (left < life.group ? left : life.group);
 }
 
-// The nearest sealed tile before this one whose balance can be trusted (from a quarter of its rows
-// at least), or -1.
+// A sealed tile whose balance can be trusted: from a quarter of its rows at least.
+KVARN_ANYWHERE bool GivesBalance(const TileLife& life, const TileEntry& entry) {
+  return entry.state == TileState::kSealed && CountRows(entry.written) >= life.group / 4;
+}
+
+// The nearest tile before this one that gives its balance, or -1.
 KVARN_ANYWHERE int64_t SealedBefore(const TileLife& life, int64_t tile) {
   for (int64_t i = tile - 1; i >= life.sink_tiles; --i) {
-    const TileEntry& entry = life.tiles[i];
-    if (entry.state == TileState::kSealed && CountRows(entry.written) >= life.group / 4) return i;
+    if (GivesBalance(life, life.tiles[i])) return i;
   }
   return -1;
 }
@@ -74,12 +77,11 @@ KVARN_ANYWHERE TakenSlot SlotToTake(const TileLife& life) {
   return {oldest, false};
 }
 
-// How many of the n rows from `row` on, all of one tile, are written until the tile in a slot has
-// to be sealed; 0 if it stays. It is sealed once it is full and at least tail_rows rows (and at
+// How many of the n rows from `row` on, all of one tile, are written until the tile of a slot has
+// to be sealed if it is full then; 0 if it stays. It is sealed once at least tail_rows rows (and at
 // least one) beyond its end are written, counted round the ring. A write just *before* a tile (a
 // roll-back) leaves it open.
-KVARN_ANYWHERE int DueAfter(const TileLife& life, int slot, int64_t row, int n) {
-  const SlotEntry& entry = life.slots[slot];
+KVARN_ANYWHERE int DueIfFull(const TileLife& life, const SlotEntry& entry, int64_t row, int n) {
   if (entry.stamp == 0 || IsSink(life, entry.tile)) return 0;
   const int64_t start = entry.tile * life.group;
   const int64_t past = start + life.group;
@@ -88,7 +90,12 @@ KVARN_ANYWHERE int DueAfter(const TileLife& life, int slot, int64_t row, int n) 
   const int64_t beyond = row - end + (row < end ? life.n_rows : 0) + 1;
   const int64_t wait = beyond < life.tail_rows ? life.tail_rows - beyond : 0;
   if (wait >= n || beyond + wait > life.n_rows - 2 * life.group) return 0;
-  return IsFull(life, entry.tile) ? static_cast<int>(wait) + 1 : 0;
+  return static_cast<int>(wait) + 1;
+}
+KVARN_ANYWHERE int DueAfter(const TileLife& life, int slot, int64_t row, int n) {
+  const SlotEntry& entry = life.slots[slot];
+  const int after = DueIfFull(life, entry, row, n);
+  return after != 0 && IsFull(life, entry.tile, life.tiles[entry.tile].written) ? after : 0;
 }
 
 // Whether the tile in a slot is sealed now that `row` has been written.

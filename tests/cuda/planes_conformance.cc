@@ -163,7 +163,7 @@ int main(int argc, char** argv) {
     std::printf("skipped: no CUDA device on this machine\n");
     return kSkip;
   }
-  const int calls = argc > 1 ? std::atoi(argv[1]) : 60;  // fewer where threads run one by one
+  const int calls = argc > 1 ? std::atoi(argv[1]) : 120;  // fewer where threads run one by one
   const unsigned seed = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 500;
   const PlaneCase cases[] = {
       {"K 4 bits, V 2 bits", 4, 2, 128, 128, 128, 4000, 128, 1},

@@ -21,7 +21,7 @@ class PlaneRows {
 
   // stream * n_rows + row of each row of the next call.
   std::vector<int64_t> Next() {
-    kind_ = static_cast<int>(Draw(0, kKinds - 1));
+    kind_ = static_cast<int>(std::max<int64_t>(Draw(-kKinds, kKinds - 1), 0));  // often a step
     std::vector<std::vector<int64_t>> streams;
     for (size_t stream = 0; stream < at_.size(); ++stream) {
       streams.push_back(RowsOfStream(&at_[stream]));
@@ -80,7 +80,8 @@ class PlaneRows {
     const auto write = [&](int64_t count) {
       for (int64_t i = 0; i < count; ++i) rows.push_back((*at)++ % n_rows_);
     };
-    const int64_t most = Draw(0, 4) == 0 ? kMostRows / 2 : 4 * group_;
+    const int64_t sizes[] = {kMostRows / 2, 8, 4 * group_, 4 * group_, 4 * group_};
+    const int64_t most = sizes[Draw(0, 4)];
     if (kind_ == 0) write(Draw(1, 6));
     if (kind_ == 1) write(Draw(1, most));
     if (kind_ == 2) {

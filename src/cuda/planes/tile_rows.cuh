@@ -47,15 +47,48 @@ struct OpenTileRows {
   }
 };
 
-// Puts what a slot is to hold into its memory, as fp16; a row with a NaN or Inf becomes zeros. A
-// warp a row, four at a time.
+// What storing rows had to change, as one lane saw it.
+struct StoreCounts {
+  unsigned long long zeroed = 0;
+  unsigned long long saturated = 0;
+
+  __device__ void AddTo(kvarn_counts* counts) const {
+    auto* zeroed_total = reinterpret_cast<unsigned long long*>(&counts->rows_zeroed);
+    auto* saturated_total = reinterpret_cast<unsigned long long*>(&counts->values_saturated);
+    if (Lane() == 0 && zeroed != 0) atomicAdd(zeroed_total, zeroed);
+    if (saturated != 0) atomicAdd(saturated_total, saturated);
+  }
+};
+
+// A row becomes fp16 in memory, by a warp; one with a NaN or Inf becomes zeros.
+template <int kColumns>
+__device__ __forceinline__ void StoreRow(const float (&x)[kColumns], int dim, uint16_t* to,
+                                         StoreCounts* counts) {
+  bool finite = true;
+  unsigned beyond = 0;
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    finite = finite && (__float_as_uint(x[c]) & 0x7F800000U) != 0x7F800000U;
+    beyond += fabsf(x[c]) > 65504.0F ? 1U : 0U;
+  }
+  const bool keep = __all_sync(0xFFFFFFFFU, finite ? 1 : 0) != 0;
+  counts->zeroed += keep ? 0U : 1U;
+  counts->saturated += keep ? beyond : 0U;
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    const int d = 32 * c + Lane();
+    const float clean = keep ? Clamp(x[c], -65504.0F, 65504.0F) : 0.0F;
+    if (d < dim) to[d] = __half_as_ushort(__float2half_rn(clean));
+  }
+}
+
+// Puts what a slot is to hold into its memory. A warp a row, four at a time.
 template <int kColumns>
 __device__ void StoreRows(const DevicePlane& plane, const CallRows& rows, int slot) {
   constexpr int kBatch = 4;
   const int dim = plane.p.encode.head_dim;
   const int group = plane.p.encode.group;
-  unsigned long long zeroed = 0;
-  unsigned long long saturated = 0;
+  StoreCounts counts;
   for (int first = Warp(); first < group; first += kBatch * kWarps) {
     float x[kBatch][kColumns];
 #pragma unroll
@@ -73,31 +106,10 @@ __device__ void StoreRows(const DevicePlane& plane, const CallRows& rows, int sl
       const int g = first + kWarps * i;
       const bool mine = g >= rows.begin && g < rows.end;
       if (!mine && !rows.alone) continue;
-      bool finite = true;
-      unsigned beyond = 0;
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        finite = finite && (__float_as_uint(x[i][c]) & 0x7F800000U) != 0x7F800000U;
-        beyond += fabsf(x[i][c]) > 65504.0F ? 1U : 0U;
-      }
-      const bool keep = __all_sync(0xFFFFFFFFU, finite ? 1 : 0) != 0;
-      zeroed += keep ? 0U : 1U;
-      saturated += keep ? beyond : 0U;
-      uint16_t* to = plane.ExactTile(slot) + g * dim;
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const int d = 32 * c + Lane();
-        const float clean = keep ? Clamp(x[i][c], -65504.0F, 65504.0F) : 0.0F;
-        if (d < dim) to[d] = __half_as_ushort(__float2half_rn(clean));
-      }
+      StoreRow<kColumns>(x[i], dim, plane.ExactTile(slot) + g * dim, &counts);
     }
   }
-  if (rows.counted) return;
-  kvarn_counts& counts = plane.Header().counts;
-  auto* zeroed_total = reinterpret_cast<unsigned long long*>(&counts.rows_zeroed);
-  auto* saturated_total = reinterpret_cast<unsigned long long*>(&counts.values_saturated);
-  if (Lane() == 0 && zeroed != 0) atomicAdd(zeroed_total, zeroed);
-  if (saturated != 0) atomicAdd(saturated_total, saturated);
+  if (!rows.counted) counts.AddTo(&plane.Header().counts);
 }
 
 // Encodes a tile into its record, where its balance lies already; all threads.

@@ -8,9 +8,19 @@
 #include "cuda/common/dynamic_shared.cuh"
 #include "cuda/common/launch_kernel.h"
 #include "cuda/common/small_matrix.h"
+#include "cuda/planes/quick_write.cuh"
 #include "cuda/planes/writer.cuh"
 
 namespace kvarn::cuda {
+
+template <bool kKey, int kColumns>
+__device__ __forceinline__ void WritePlane(const DevicePlane& plane, WriterState* state) {
+  if (plane.Jobs() == nullptr && QuickWriter<kKey, kColumns>(plane, &state->quick).WriteCall()) {
+    return;
+  }
+  auto* encode = DynamicShared<EncodeShared<kColumns>>();
+  PlaneWriter<kKey, kColumns>(plane, encode, state).WriteCall();
+}
 
 // One CTA a plane (x) of a call (y).
 template <int kColumns>
@@ -21,11 +31,10 @@ __global__ void __launch_bounds__(kEncodeThreads, 1)
   const auto index = static_cast<int>(blockIdx.x);
   if (index >= p.n_streams * p.n_kv_heads) return;
   const DevicePlane plane(p, index);
-  auto* encode = DynamicShared<EncodeShared<kColumns>>();
   if (p.key) {
-    PlaneWriter<true, kColumns>(plane, encode, &state).WriteCall();
+    WritePlane<true, kColumns>(plane, &state);
   } else {
-    PlaneWriter<false, kColumns>(plane, encode, &state).WriteCall();
+    WritePlane<false, kColumns>(plane, &state);
   }
 }
 

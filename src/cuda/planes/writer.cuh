@@ -9,6 +9,7 @@
 #pragma once
 
 #include "cuda/planes/decode_tile.cuh"
+#include "cuda/planes/query_row.cuh"
 #include "cuda/planes/row_bits.cuh"
 #include "cuda/planes/sealer.cuh"
 
@@ -200,31 +201,11 @@ class PlaneWriter {
     return p_.query != nullptr;
   }
 
-  // A warp a row; statistics that are not finite are as if not known.
+  // A warp a row.
   __device__ void KeepQueries() {
-    const int dim = p_.encode.head_dim;
     for (int i = Warp(); i < s_.n; i += kWarps) {
-      float rms[kColumns];
-      bool known = true;
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const int d = 32 * c + Lane();
-        rms[c] = 0.0F;
-        if (d >= dim) continue;
-        rms[c] = RmsOfHeads(p_.heads_per_kv,
-                            [&](int h) { return plane_.QueryOfCall(s_.run.index + i, h)[d]; });
-        known = known && !isnan(rms[c]);
-      }
-      known = __all_sync(0xFFFFFFFFU, known ? 1 : 0) != 0;
+      const bool known = KeepQuery<kColumns>(plane_, s_.run.index + i, s_.run.position + i);
       if (Lane() == 0) s_.known[i] = known;
-      if (!known) continue;
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const int d = 32 * c + Lane();
-        if (d < dim) {
-          plane_.QueryRow(s_.run.position + i)[d] = __half_as_ushort(__float2half_rn(rms[c]));
-        }
-      }
     }
     __syncthreads();
     if (!First()) return;

@@ -6,6 +6,7 @@
 
 #include "cuda/cache/balance.cuh"
 #include "cuda/planes/call_runs.cuh"
+#include "cuda/planes/quick_write.cuh"
 
 namespace kvarn::cuda {
 
@@ -29,6 +30,7 @@ struct SealState {
 };
 
 struct WriterState {
+  QuickState quick;
   PlaneHeader header;  // but for counts, which are added in place
   SlotEntry slots[kMaxPlaneSlots];
   CallRows rows[kMaxPlaneSlots];

@@ -51,6 +51,11 @@ inline int atomicMax(int* to, int value) {
   *to = before > value ? before : value;
   return before;
 }
+inline unsigned atomicOr(unsigned* to, unsigned value) {
+  const unsigned before = *to;
+  *to = before | value;
+  return before;
+}
 inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) {
   *to += value;
   return *to - value;
@@ -78,6 +83,17 @@ inline float __shfl_xor_sync(unsigned, float value, int mask) {
   const unsigned lane = threadIdx.x % 32;
   return __uint_as_float(
       kvarn_emulation::Exchange(__float_as_uint(value), lane ^ static_cast<unsigned>(mask)));
+}
+inline int __shfl_sync(unsigned, int value, int from) {
+  return static_cast<int>(
+      kvarn_emulation::Exchange(static_cast<uint32_t>(value), static_cast<unsigned>(from)));
+}
+inline int64_t __shfl_sync(unsigned, int64_t value, int from) {
+  const auto bits = static_cast<uint64_t>(value);
+  const auto lane = static_cast<unsigned>(from);
+  const uint32_t low = kvarn_emulation::Exchange(static_cast<uint32_t>(bits), lane);
+  const uint32_t high = kvarn_emulation::Exchange(static_cast<uint32_t>(bits >> 32U), lane);
+  return static_cast<int64_t>(uint64_t{high} << 32U | low);
 }
 inline int64_t __shfl_up_sync(unsigned, int64_t value, int distance) {
   const unsigned lane = threadIdx.x % 32;
