@@ -5,6 +5,8 @@
 #ifndef KVARN_PLUGINS_GGML_CUDA_DEVICE_BLOCK_H_
 #define KVARN_PLUGINS_GGML_CUDA_DEVICE_BLOCK_H_
 
+#include <atomic>
+
 #include "kv_memory.h"
 
 namespace kvarn::ggml_plugin {
@@ -26,6 +28,7 @@ class DeviceBlock {
   // row by row rarely asks.
   uint8_t* Get(size_t bytes) {
     if (bytes > bytes_) {
+      if (data_ != nullptr) moves_.fetch_add(1, std::memory_order_relaxed);
       memory_->Unmap(data_, bytes_);
       bytes_ = bytes + bytes / 2;
       data_ = memory_->Map(bytes_);
@@ -34,7 +37,12 @@ class DeviceBlock {
     return data_;
   }
 
+  // Of all blocks: who has noted down where blocks lie asks whether it still is so.
+  static uint64_t Moves() { return moves_.load(std::memory_order_relaxed); }
+
  private:
+  static inline std::atomic<uint64_t> moves_{0};
+
   KvMemory* memory_;
   uint8_t* data_ = nullptr;
   size_t bytes_ = 0;

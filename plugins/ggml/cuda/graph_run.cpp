@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 
 #include "counters.h"
 #include "f16_windows.h"
@@ -65,6 +66,15 @@ bool IsServed(const SetRowsJob& job) {
   }
   kvarn_cuda_plane_write writes[2];
   return WritesOf(job, writes) != 0;
+}
+
+// Of graphs for as many tokens, whatever is in the cache.
+uint64_t ShapeOf(const GraphNodes& graph) {
+  auto shape = static_cast<uint64_t>(graph.n);
+  for (int i = 0; i < GGML_MAX_DIMS && graph.n > 0; ++i) {
+    shape = Mix(shape, static_cast<uint64_t>(graph[0]->ne[i]));
+  }
+  return shape;
 }
 
 bool HasWork(const GraphNodes& graph, int first, int end) {
@@ -236,7 +246,7 @@ kvarn_status GraphRun::RunAttention(const AttentionJob& job) {
   const kvarn_status status = AgreeOn(job);
   if (status != KVARN_OK) return status;
   handoff_.ToOurs();
-  counters.attention_calls.fetch_add(1, std::memory_order_relaxed);
+  if (!recording_) counters.attention_calls.fetch_add(1, std::memory_order_relaxed);
   const auto first_stream = static_cast<uint64_t>(job.key_tokens.first_stream);
   kvarn_cuda_recent recent;
   return plans_.Run(job.call, recent_.Find(job, &recent) ? &recent : nullptr,
@@ -323,22 +333,56 @@ ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   return status;
 }
 
+// Of each attention, then each write: the first with the same history. Those share a plan or
+// copies of tiles, so what was recorded serves as long as this stays.
+std::vector<size_t> GraphRun::Sharing() const {
+  std::vector<uint64_t> histories;
+  for (const AttentionJob& job : attention_) {
+    histories.push_back(
+        Mix(job.keys->history(), static_cast<uint64_t>(job.key_tokens.first_stream)));
+  }
+  for (const SetRowsJob& job : set_rows_) histories.push_back(job.parts[0].kv->history());
+  std::map<uint64_t, size_t> first;
+  std::vector<size_t> sharing;
+  for (size_t i = 0; i < histories.size(); ++i) {
+    sharing.push_back(first.try_emplace(histories[i], i).first->second);
+  }
+  return sharing;
+}
+
 // What was recorded, or the steps that it was recorded of.
 ggml_status GraphRun::LaunchStep(ggml_cgraph* cgraph, const GraphNodes& graph) {
-  return step_graph_.Launch(&handoff_) ? GGML_STATUS_SUCCESS : RunSteps(cgraph, graph);
+  if (!step_graph_.Launch(&handoff_)) return RunSteps(cgraph, graph);
+  counters.attention_calls.fetch_add(attention_.size(), std::memory_order_relaxed);
+  return GGML_STATUS_SUCCESS;
+}
+
+ggml_status GraphRun::RecordStep(ggml_cgraph* cgraph, const GraphNodes& graph) {
+  const uint64_t moves = DeviceBlock::Moves();
+  recording_ = true;
+  const ggml_status status = RunSteps(cgraph, graph);
+  recording_ = false;
+  if (!step_graph_.End(&handoff_)) return RunSteps(cgraph, graph);
+  if (status != GGML_STATUS_SUCCESS) {
+    step_graph_.Forget();
+    return status;
+  }
+  if (DeviceBlock::Moves() != moves) {  // one may have been recorded where it was before
+    step_graph_.Forget();
+    return RunSteps(cgraph, graph);
+  }
+  sharing_ = Sharing();
+  return LaunchStep(cgraph, graph);
 }
 
 ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
   cudaSetDevice(device_->gpu);
-  step_graph_.Next(cgraph->uid);
   const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
+  step_graph_.Next(cgraph->uid, ShapeOf(graph));
   if (step_graph_.Recorded() && !CachesTouched()) {
     NoteWrites();
-    counters.attention_calls.fetch_add(attention_.size(), std::memory_order_relaxed);
     return LaunchStep(cgraph, graph);
   }
-  // Touched since: the layers that shared plans when it was recorded may have parted.
-  if (step_graph_.Recorded()) step_graph_.Forget();
   if (!Plan(graph)) return GGML_STATUS_FAILED;
   if (steps_.empty()) return inner_->iface.graph_compute(inner_, cgraph);
   if (AgreeOnLives() != KVARN_OK) {
@@ -346,16 +390,14 @@ ggml_status GraphRun::Compute(ggml_cgraph* cgraph) {
     return GGML_STATUS_FAILED;
   }
   NoteWrites();
+  if (step_graph_.Recorded()) {  // touched since
+    if (may_record_ && Sharing() == sharing_) return LaunchStep(cgraph, graph);
+    step_graph_.Forget();
+  }
   if (!may_record_ || !step_graph_.Settled() || !step_graph_.Begin(&handoff_)) {
     return RunSteps(cgraph, graph);
   }
-  recording_ = true;
-  const ggml_status status = RunSteps(cgraph, graph);
-  recording_ = false;
-  if (!step_graph_.End(&handoff_)) return RunSteps(cgraph, graph);
-  if (status == GGML_STATUS_SUCCESS) return LaunchStep(cgraph, graph);
-  step_graph_.Forget();
-  return status;
+  return RecordStep(cgraph, graph);
 }
 
 }  // namespace kvarn::ggml_plugin

@@ -44,7 +44,9 @@ class GraphRun {
   ggml_status TrySteps(ggml_cgraph* cgraph, const GraphNodes& graph);
   void NoteWrites();
   void MarkAllTouched();
+  std::vector<size_t> Sharing() const;
   ggml_status LaunchStep(ggml_cgraph* cgraph, const GraphNodes& graph);
+  ggml_status RecordStep(ggml_cgraph* cgraph, const GraphNodes& graph);
   ggml_status RunInner(ggml_cgraph* graph, int first, int end);
   kvarn_status RunStep(const GraphNodes& graph, const Step& step);
   kvarn_status RunSetRows(const SetRowsJob& job);
@@ -59,7 +61,8 @@ class GraphRun {
   RecentTiles recent_;
   StepGraph step_graph_;
   bool recording_ = false;
-  bool may_record_ = false;  // what Plan found may be recorded once and launched again
+  std::vector<size_t> sharing_;  // when it was recorded
+  bool may_record_ = false;      // what Plan found may be recorded once and launched again
   std::vector<Step> steps_;
   std::vector<SetRowsJob> set_rows_;
   std::vector<AttentionJob> attention_;

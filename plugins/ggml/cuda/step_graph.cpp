@@ -14,15 +14,27 @@ std::shared_mutex& Recordings() {
 void StepGraph::Drop() {
   if (exec_ != nullptr) cudaGraphExecDestroy(exec_);
   exec_ = nullptr;
+  recorded_ = false;
 }
 
-void StepGraph::Next(uint64_t uid) {
+void StepGraph::Next(uint64_t uid, uint64_t shape) {
   if (uid == 0 || uid != uid_) {
-    Drop();
-    runs_ = 0;
+    successor_ = shape == shape_ && served_ >= kServedLong;
+    Forget();
   }
   uid_ = uid;
+  shape_ = shape;
   runs_ += uid == 0 ? 0 : 1;
+}
+
+// Graphs that follow each other differ in numbers alone, and updating is several times cheaper.
+bool StepGraph::Instantiate(cudaGraph_t graph) {
+  cudaGraphExecUpdateResultInfo info = {};
+  if (exec_ != nullptr && Succeeded(cudaGraphExecUpdate(exec_, graph, &info))) return true;
+  Drop();
+  if (cudaGraphInstantiate(&exec_, graph, 0) == cudaSuccess) return true;
+  exec_ = nullptr;
+  return false;
 }
 
 bool StepGraph::Begin(Handoff* handoff) {
@@ -36,15 +48,15 @@ bool StepGraph::Begin(Handoff* handoff) {
 bool StepGraph::End(Handoff* handoff) {
   handoff->ToOurs();
   cudaGraph_t graph = nullptr;
-  Drop();
   allowed_ = cudaStreamEndCapture(handoff->stream(), &graph) == cudaSuccess && graph != nullptr &&
-             cudaGraphInstantiate(&exec_, graph, 0) == cudaSuccess;
+             Instantiate(graph);
   recording_ = {};
   if (graph != nullptr) cudaGraphDestroy(graph);
   if (!allowed_) {
     LogDebug("no CUDA graph of a whole step: %s", cudaGetErrorString(cudaGetLastError()));
-    exec_ = nullptr;
+    Drop();
   }
+  recorded_ = allowed_;
   return allowed_;
 }
 
@@ -52,6 +64,7 @@ bool StepGraph::Launch(Handoff* handoff) {
   handoff->ToOurs();
   const cudaError_t error = cudaGraphLaunch(exec_, handoff->stream());
   if (Succeeded(error)) {
+    served_ += 1;
     handoff->MarkDone();
     handoff->ToInner();
     return true;

@@ -6,7 +6,9 @@
 // The host's CUDA backend makes graphs of its own for pieces that it sees again unchanged; making
 // one inside of a recording is an error that it does not survive. So while a step is recorded it is
 // shown changed pieces (see GraphRun::RunInner), which it runs call by call. Recorded are graphs
-// that the host numbers (uid), at their third run in a row, when all memory has been asked for.
+// that the host numbers (uid), at their third run in a row, when all memory has been asked for; at
+// once if they take the place of one of the same shape that has served for long: a host that
+// decodes has a new graph for each 256 rows.
 #ifndef KVARN_PLUGINS_GGML_CUDA_STEP_GRAPH_H_
 #define KVARN_PLUGINS_GGML_CUDA_STEP_GRAPH_H_
 
@@ -30,16 +32,18 @@ class StepGraph {
   StepGraph(const StepGraph&) = delete;
   StepGraph& operator=(const StepGraph&) = delete;
 
-  // The next graph to run is this one; forgets what was recorded of another.
-  void Next(uint64_t uid);
-  // What was recorded does not serve any more; the graph runs piece by piece again.
+  // The next graph to run is this one; what was recorded of another does not serve any more. Graphs
+  // of one `shape` ask for the same memory, or little more.
+  void Next(uint64_t uid, uint64_t shape);
+  // Nor does what was recorded of this one; it runs piece by piece again.
   void Forget() {
-    Drop();
+    recorded_ = false;
+    served_ = 0;
     runs_ = 0;
   }
 
-  bool Recorded() const { return exec_ != nullptr; }
-  bool Settled() const { return allowed_ && runs_ > kRunsBefore; }
+  bool Recorded() const { return recorded_; }
+  bool Settled() const { return allowed_ && (runs_ > kRunsBefore || (runs_ > 0 && successor_)); }
 
   // Between them nothing runs, everything is recorded. False if that was refused, then it must be
   // run after all, and no other is tried.
@@ -50,13 +54,19 @@ class StepGraph {
 
  private:
   static constexpr int kRunsBefore = 2;
+  static constexpr int kServedLong = 16;  // launches, after which a recording was worth its time
 
   void Drop();
+  bool Instantiate(cudaGraph_t graph);
 
   bool allowed_;
   uint64_t uid_ = 0;
-  int runs_ = 0;  // of this uid in a row
-  cudaGraphExec_t exec_ = nullptr;
+  uint64_t shape_ = 0;
+  int runs_ = 0;                    // of this uid in a row
+  int served_ = 0;                  // launches of what was recorded last
+  bool successor_ = false;          // of one that has served for long
+  bool recorded_ = false;           // exec_ is of this uid
+  cudaGraphExec_t exec_ = nullptr;  // may be of an earlier one, to be updated
   std::shared_lock<std::shared_mutex> recording_;
 };
 
