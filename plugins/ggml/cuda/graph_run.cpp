@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <map>
 
 #include "counters.h"
@@ -205,12 +206,19 @@ ggml_status GraphRun::RunInner(ggml_cgraph* graph, int first, int end) {
   handoff_.ToInner();
   ggml_cgraph part = Host().ggml_graph_view(graph, first, end);
   // The CUDA backend knows its graphs by the first node, then by the number or, without one, by all
-  // bytes of all nodes.
-  part.uid = recording_ ? 0 : graph->uid;
-  char* unused = &graph->nodes[first]->padding[0];
-  if (recording_) *unused ^= 1;
+  // bytes of all nodes. One that is recorded must differ from all that it has seen.
+  if (!recording_) {
+    part.uid = graph->uid;
+    return inner_->iface.graph_compute(inner_, &part);
+  }
+  part.uid = 0;
+  auto& unused = graph->nodes[first]->padding;
+  char before[sizeof(unused)];
+  std::memcpy(before, unused, sizeof(unused));
+  static_assert(sizeof(recordings_) <= sizeof(unused));
+  std::memcpy(unused, &recordings_, sizeof(recordings_));
   const ggml_status status = inner_->iface.graph_compute(inner_, &part);
-  if (recording_) *unused ^= 1;
+  std::memcpy(unused, before, sizeof(unused));
   return status;
 }
 
@@ -359,6 +367,7 @@ ggml_status GraphRun::LaunchStep(ggml_cgraph* cgraph, const GraphNodes& graph) {
 
 ggml_status GraphRun::RecordStep(ggml_cgraph* cgraph, const GraphNodes& graph) {
   const uint64_t moves = DeviceBlock::Moves();
+  recordings_ += 1;
   recording_ = true;
   const ggml_status status = RunSteps(cgraph, graph);
   recording_ = false;

@@ -61,6 +61,7 @@ class GraphRun {
   RecentTiles recent_;
   StepGraph step_graph_;
   bool recording_ = false;
+  uint32_t recordings_ = 0;      // so far, this one included
   std::vector<size_t> sharing_;  // when it was recorded
   bool may_record_ = false;      // what Plan found may be recorded once and launched again
   std::vector<Step> steps_;

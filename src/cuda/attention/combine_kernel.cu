@@ -7,6 +7,8 @@
 
 #include "cuda/attention/launch.h"
 #include "cuda/attention/row_sum.cuh"
+#include "cuda/common/launch_kernel.h"
+#include "cuda/common/overlap.cuh"
 
 namespace kvarn::cuda {
 namespace {
@@ -79,9 +81,7 @@ __global__ void __launch_bounds__(kCombineThreads, 6)
   auto* out = static_cast<unsigned char*>(p.call.out) + sequence * p.call.out_sequence_stride +
               at.token * p.call.out_token_stride + at.head * p.call.out_head_stride;
   RowSum<kParts> total;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+  AwaitPrevious();
   total.Add(p, row_at, row_step, kShared ? warp : 0, kShared ? kCombineWarps : 1, n_records, n, dim,
             items[warp], lane);
   if constexpr (kShared) {
@@ -109,17 +109,9 @@ __global__ void __launch_bounds__(kCombineThreads, 6)
 template <int kParts, bool kShared>
 cudaError_t Launch(const DecodeParams& p, void* stream) {
   const int rows = p.query_rows * p.call.n_kv_heads * p.call.n_sequences;
-  cudaLaunchConfig_t config = {};
-  config.gridDim =
-      dim3(static_cast<unsigned>(kShared ? rows : (rows + kCombineWarps - 1) / kCombineWarps));
-  config.blockDim = dim3(kCombineThreads);
-  config.stream = static_cast<cudaStream_t>(stream);
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, CombineKernel<kParts, kShared>, p);
+  const int ctas = kShared ? rows : (rows + kCombineWarps - 1) / kCombineWarps;
+  return LaunchOverlapping(CombineKernel<kParts, kShared>, dim3(static_cast<unsigned>(ctas)),
+                           kCombineThreads, p, stream);
 }
 
 }  // namespace

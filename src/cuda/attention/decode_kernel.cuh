@@ -6,6 +6,7 @@
 
 #include "cuda/attention/attend_exact.cuh"
 #include "cuda/attention/attend_records.cuh"
+#include "cuda/common/overlap.cuh"
 
 namespace kvarn::cuda {
 
@@ -13,9 +14,7 @@ template <typename Shape, bool kGeneral>
 __global__ void __maxnreg__(kGeneral ? 255 : Shape::kRegisters)
     DecodeKernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(1024) unsigned char shared[];
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
+  LetNextBegin();
   const int warp = WorkerIndex<1>();
   const int lane = ThreadOfWorker<1>();
   unsigned char* memory = shared + warp * Shape::kWarpBytes;

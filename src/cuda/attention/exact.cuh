@@ -65,21 +65,28 @@ __device__ __forceinline__ void WeighRows(const DecodeParams& p, TilePlace place
   const int g = lane / 4;
   const int position = PositionOf(place);
   const float unit = p.call.scale * kLog2E;
+  const auto for_each = [&](auto change) {
+#pragma unroll
+    for (int i = 0; i < 4 * Shape::kColumnTiles; ++i) {
+      change(i / 4 * 2 + i % 2, i % 4 / 2, score[i / 4][i % 4]);
+    }
+  };
+  for_each([&](int, int, float& s) { s *= unit; });
+  if constexpr (kGeneral) {
+    if (rules.cap != 0.0F) for_each([&](int, int, float& s) { s = SoftCap(rules, s); });
+    if (!IsPlain(place)) {
+      for_each([&](int c, int r, float& s) { s = ApplyRules(rules, c, s, position + 8 * r + g); });
+    }
+  }
+  for_each([&](int c, int r, float& s) {
+    const int row = 8 * r + g;
+    if (row >= n_rows || position + row > rules.last[c]) s = -INFINITY;
+  });
 #pragma unroll
   for (int c = 0; c < 2 * Shape::kColumnTiles; ++c) {
     float top = state->softmax.top[c];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float& s = score[c / 2][2 * r + c % 2];
-      const int row = 8 * r + g;
-      s *= unit;
-      if constexpr (kGeneral) {
-        s = SoftCap(rules, s);
-        if (!IsPlain(place)) s = ApplyRules(rules, c, s, position + row);
-      }
-      if (row >= n_rows || position + row > rules.last[c]) s = -INFINITY;
-      top = fmaxf(top, s);
-    }
+    for (int r = 0; r < 2; ++r) top = fmaxf(top, score[c / 2][2 * r + c % 2]);
 #pragma unroll
     for (int mask = 4; mask < 32; mask *= 2) {
       top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFU, top, mask));

@@ -35,6 +35,52 @@ __device__ __forceinline__ void MoveTop(const Scores<Shape>& score,
   }
 }
 
+// Soft-cap, bias, mask and visibility of a record's scores. Apart, and on a copy in memory: few
+// tiles need it, and jumps over so much code are dear where the instruction cache is cold.
+template <typename Shape>
+__device__ __noinline__ void ApplyRulesApart(const ColumnRules<2 * Shape::kColumnTiles>& rules,
+                                             TilePlace place, int lane, Scores<Shape>& score) {
+  const int first_token = PositionOf(place) + 2 * Shape::kTokenTiles * (lane / 4);
+#pragma unroll 2
+  for (int tile = 0; tile < Shape::kTokenTiles; ++tile) {
+#pragma unroll
+    for (int n = 0; n < Shape::kColumnTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& s = score[n][tile][i];
+        const int c = 2 * n + i % 2;
+        if (rules.cap != 0.0F) s = SoftCap(rules, s);
+        if (!IsPlain(place)) s = ApplyRules(rules, c, s, first_token + 2 * tile + i / 2);
+      }
+    }
+  }
+}
+
+// Scores become log2 of weights, with what a call with options adds.
+template <typename Shape>
+__device__ __forceinline__ void ApplyOptions(const ColumnRules<2 * Shape::kColumnTiles>& rules,
+                                             TilePlace place, int lane,
+                                             const float (&offset)[2 * Shape::kColumnTiles],
+                                             const float (&unit)[2 * Shape::kColumnTiles],
+                                             Scores<Shape>& score) {
+  const auto for_each = [](auto change) {
+#pragma unroll
+    for (int i = 0; i < 4 * Shape::kColumnTiles * Shape::kTokenTiles; ++i) {
+      change(i / (4 * Shape::kTokenTiles), i / 4 % Shape::kTokenTiles, i % 4);
+    }
+  };
+  for_each([&](int n, int tile, int i) {
+    const int c = 2 * n + i % 2;
+    float& s = score[n][tile][i];
+    s = fmaf(s, CodeScale<Shape::kKeyBits, false>(tile, i / 2), offset[c]) * unit[c];
+  });
+  if (IsPlain(place) && rules.cap == 0.0F) return;
+  Scores<Shape> copy;
+  for_each([&](int n, int tile, int i) { copy[n][tile][i] = score[n][tile][i]; });
+  ApplyRulesApart<Shape>(rules, place, lane, copy);
+  for_each([&](int n, int tile, int i) { score[n][tile][i] = copy[n][tile][i]; });
+}
+
 // Softmax weights of one record as fp16 pairs (columns 2j, 2j+1) of each token, and Pz. Moves the
 // maximum for the first record of a piece and when a weight outgrows the head room, else takes
 // none.
@@ -47,24 +93,7 @@ __device__ __forceinline__ void WeighRecord(
     float (&zero_sum)[2 * Shape::kColumnTiles]) {
   constexpr int kColumns = 2 * Shape::kColumnTiles;
   constexpr int kPeriod = FactorPeriod<Shape::kKeyBits, false>();
-  if constexpr (kGeneral) {
-    const int first_token = PositionOf(place) + 2 * Shape::kTokenTiles * (lane / 4);
-    const bool plain = IsPlain(place);
-#pragma unroll
-    for (int n = 0; n < Shape::kColumnTiles; ++n) {
-#pragma unroll
-      for (int tile = 0; tile < Shape::kTokenTiles; ++tile) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int c = 2 * n + i % 2;
-          float& s = score[n][tile][i];
-          s = fmaf(s, CodeScale<Shape::kKeyBits, false>(tile, i / 2), offset[c]) * unit[c];
-          s = SoftCap(rules, s);
-          if (!plain) s = ApplyRules(rules, c, s, first_token + 2 * tile + i / 2);
-        }
-      }
-    }
-  }
+  if constexpr (kGeneral) ApplyOptions<Shape>(rules, place, lane, offset, unit, score);
   uint32_t z[Shape::kTokenTiles];
   LoadWords<Shape::kTokenTiles, 4 * Shape::kTokenTiles>(
       value_record + Shape::kValue.zero + 4 * Shape::kTokenTiles * (lane / 4), z);

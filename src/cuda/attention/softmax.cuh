@@ -112,10 +112,10 @@ __device__ __forceinline__ ColumnRules<kColumns> RulesOf(const DecodeParams& p, 
   return rules;
 }
 
-// Score in log2 units -> with soft-cap.
+// Score in log2 units -> with soft-cap, if there is one.
 template <int kColumns>
 __device__ __forceinline__ float SoftCap(const ColumnRules<kColumns>& rules, float score) {
-  return rules.cap != 0.0F ? rules.cap * tanhf(score / rules.cap) : score;
+  return rules.cap * tanhf(score / rules.cap);
 }
 // And with bias, mask and visibility: what a tile that is not plain asks for.
 template <int kColumns>

@@ -62,7 +62,6 @@ class QuickWriter {
     query_owner_ = header.query_owner;
     query_rows_ = header.query_rows;
     LoadRow(Warp(), x_);
-    if (slot_.stamp != 0) written_ = plane_.Tiles()[slot_.tile].written;
   }
 
   // Takes row i of the call into the tables.
@@ -76,6 +75,8 @@ class QuickWriter {
     const bool mine = slot_.stamp != 0 && slot_.tile == tile;
     const unsigned open = __ballot_sync(kAll, mine);
     if (open == 0) return false;
+    const bool may_be_due = DueIfFull(life_, slot_, row, 1) != 0;
+    if ((mine || may_be_due) && !changed_) written_ = life_.tiles[slot_.tile].written;
     stamp_ += 1;
     if (mine) {
       written_.Set(position);
@@ -83,7 +84,7 @@ class QuickWriter {
       slot_.stamp = stamp_;
       changed_ = true;
     }
-    const bool due = DueIfFull(life_, slot_, row, 1) != 0 && IsFull(life_, slot_.tile, written_);
+    const bool due = may_be_due && IsFull(life_, slot_.tile, written_);
     if (__ballot_sync(kAll, due) != 0) return false;
     if (Lane() == i) {
       slot_of_row_ = __ffs(static_cast<int>(open)) - 1;

@@ -13,13 +13,19 @@
 
 namespace kvarn::cuda {
 
+// Apart: a cold instruction cache makes jumps over so much code dear.
+template <bool kKey, int kColumns>
+__device__ __noinline__ void WriteAnyRows(DevicePlane plane, WriterState* state) {
+  auto* encode = DynamicShared<EncodeShared<kColumns>>();
+  PlaneWriter<kKey, kColumns>(plane, encode, state).WriteCall();
+}
+
 template <bool kKey, int kColumns>
 __device__ __forceinline__ void WritePlane(const DevicePlane& plane, WriterState* state) {
   if (plane.Jobs() == nullptr && QuickWriter<kKey, kColumns>(plane, &state->quick).WriteCall()) {
     return;
   }
-  auto* encode = DynamicShared<EncodeShared<kColumns>>();
-  PlaneWriter<kKey, kColumns>(plane, encode, state).WriteCall();
+  WriteAnyRows<kKey, kColumns>(plane, state);
 }
 
 // One CTA a plane (x) of a call (y).

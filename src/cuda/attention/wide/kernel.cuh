@@ -7,6 +7,7 @@
 #include "cuda/attention/attend_exact.cuh"
 #include "cuda/attention/record_stream.cuh"
 #include "cuda/attention/wide/values.cuh"
+#include "cuda/common/overlap.cuh"
 
 namespace kvarn::cuda {
 
@@ -97,7 +98,7 @@ template <typename Shape, bool kGeneral>
 __global__ void __maxnreg__(Shape::kRegisters)
     WideDecodeKernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  asm volatile("griddepcontrol.launch_dependents;");
+  LetNextBegin();
   const int lane = ThreadOfWorker<1>();
   // From one lane, so that the compiler knows them to be the same in all.
   const int warp = __shfl_sync(0xFFFFFFFFU, WorkerIndex<1>(), 0) % kGroupWarps;

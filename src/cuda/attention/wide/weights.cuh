@@ -133,21 +133,29 @@ __device__ __forceinline__ void WeighWide(const unsigned char* value_record,
   const int g = lane / 4;
   const int j = lane % 4;
   if constexpr (kGeneral) {
-    const int token = PositionOf(place) + Shape::kGroup / 8 * g + 2 * Shape::kKeyParts * warp;
-    const bool plain = IsPlain(place);
+    const auto for_each = [&](auto change) {
 #pragma unroll
-    for (int n = 0; n < Shape::kColumnTiles; ++n) {
+      for (int n = 0; n < Shape::kColumnTiles; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = 8 * n + 2 * j + i % 2;
+        for (int i = 0; i < 4; ++i) {
 #pragma unroll
-        for (int part = 0; part < Shape::kKeyParts; ++part) {
-          float& s = score[part][n][i];
-          s = fmaf(s, Codes::Scale(part, i / 2), columns->offset[row]) * columns->unit[row];
-          s = SoftCap(rules[row], s);
-          if (!plain) s = ApplyRules(rules[row], 0, s, token + 2 * part + i / 2);
+          for (int part = 0; part < Shape::kKeyParts; ++part) {
+            change(8 * n + 2 * j + i % 2, part, i / 2, score[part][n][i]);
+          }
         }
       }
+    };
+    for_each([&](int row, int part, int r, float& s) {
+      s = fmaf(s, Codes::Scale(part, r), columns->offset[row]) * columns->unit[row];
+    });
+    if (rules[0].cap != 0.0F) {
+      for_each([&](int row, int, int, float& s) { s = SoftCap(rules[row], s); });
+    }
+    if (!IsPlain(place)) {
+      const int token = PositionOf(place) + Shape::kGroup / 8 * g + 2 * Shape::kKeyParts * warp;
+      for_each([&](int row, int part, int r, float& s) {
+        s = ApplyRules(rules[row], 0, s, token + 2 * part + r);
+      });
     }
   }
   uint32_t scale[Shape::kKeyParts][2];
