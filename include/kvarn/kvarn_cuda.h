@@ -337,11 +337,11 @@ KVARN_API size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_
 KVARN_API kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_t n_calls,
                                                void* workspace, void* stream);
 
-// Recent tiles: exact copies of the tiles that the rows of a call belong to, for the attention of
-// the same tokens. A prompt seals tiles while it is written, which its own first tokens would read
-// quantised; with copies all its tokens read the rows of the call exact, and of tiles that were
-// open before the call those that were there. Memory grows with the rows of a call, not with the
-// cache, and serves one layer after the other.
+// Recent tiles: exact copies of the tiles that the rows of a call belong to and of those that are
+// open before it, for the attention of the same tokens. A prompt seals tiles while it is written,
+// which its own first tokens would read quantised; with copies all its tokens read the rows of the
+// call exact, and of tiles that were open before the call those that were there. Memory grows with
+// the rows of a call, not with the cache, and serves one layer after the other.
 //
 // Bytes of a block of copies (device, aligned to 256) for calls of at most these shapes, `calls`
 // being the K and the V of a layer; 0 if they need none (no more rows than stay exact anyway, the
@@ -354,6 +354,17 @@ KVARN_API kvarn_status kvarn_cuda_recent_begin(const kvarn_cuda_plane_write* cal
 // Copies the tiles of a layer, before its kvarn_cuda_planes_write.
 KVARN_API kvarn_status kvarn_cuda_recent_copy(const kvarn_cuda_plane_write* calls, void* recent,
                                               void* stream);
+// kvarn_cuda_planes_write of the K and V of a layer (n_calls = 2) in two parts, for attention that
+// reads copies of recent tiles (kvarn_cuda_attention_reads_recent): once the first is done
+// attention may run, and beside it, on another stream, the rest, which encodes what has copies.
+// The arguments of both are the same; x, the workspace and the block must not change until both are
+// done. A null block: the first does all.
+KVARN_API kvarn_status kvarn_cuda_planes_write_first(const kvarn_cuda_plane_write* calls,
+                                                     int32_t n_calls, const void* recent,
+                                                     void* workspace, void* stream);
+KVARN_API kvarn_status kvarn_cuda_planes_write_rest(const kvarn_cuda_plane_write* calls,
+                                                    int32_t n_calls, const void* recent,
+                                                    void* workspace, void* stream);
 // Where a block has what: for attention over the streams from first_stream on.
 typedef struct kvarn_cuda_recent {
   const int32_t* places;  // device [streams][places_stride]: which copy a tile has, below 0: none
@@ -375,6 +386,9 @@ KVARN_API kvarn_status kvarn_cuda_recent_view(const kvarn_cuda_plane_write* call
 // Bytes of workspace (device, aligned to 256) for calls of this shape; 0 if the call is not legal
 // or no kernel was compiled for it. Only planes, shapes, strides and which options are on matter.
 KVARN_API size_t kvarn_cuda_attention_workspace_bytes(const kvarn_attention* call);
+// 1 if the kernel for calls of this shape reads copies of recent tiles, if it is given some; 0 if
+// it reads the planes alone (a few tokens), so that their writes must be done before.
+KVARN_API int32_t kvarn_cuda_attention_reads_recent(const kvarn_attention* call);
 // Finds out where tiles lie and which of them the mask shows. Once for all calls of a step that
 // share mask, scale, shapes and, by the rows written to them, the life of their planes (all layers
 // of a model, after the rows of the step have been written to this one).

@@ -30,6 +30,7 @@ constexpr int kKvHeads = 2;
 constexpr int kPerKv = 4;
 constexpr int kHeads = kKvHeads * kPerKv;
 constexpr int kGroup = 128;
+constexpr int kMostDecoded = 16;  // tokens a stream, with kPerKv query heads
 constexpr int kRow = kKvHeads * kDim;
 constexpr int64_t kPlaneRows = 2048;
 constexpr float kScale = 0.0883883476F;
@@ -65,6 +66,9 @@ class Cache {
       cudaMemset(part.planes, 0, all);
       part.given.resize(static_cast<size_t>(n_streams * kPlaneRows * kRow));
     }
+    for (cudaStream_t* stream : {&main_, &side_}) {
+      Check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking) == cudaSuccess, "stream");
+    }
   }
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
@@ -73,12 +77,14 @@ class Cache {
       cudaFree(part.planes);
       kvarn_plane_destroy(part.plane);
     }
+    for (cudaStream_t stream : {main_, side_}) cudaStreamDestroy(stream);
   }
 
   // Rows [begin, begin + n) of each stream, then attention of their tokens; the largest share of
   // the bound that an output is off by.
   double Step(int64_t begin, int n, std::mt19937* random) {
     std::normal_distribution<float> normal;
+    NoteExactTiles(begin);
     const int total = n * n_streams_;
     std::vector<int64_t> rows;
     std::vector<float> x[2];
@@ -179,13 +185,42 @@ class Cache {
       Check(kvarn_cuda_recent_copy(writes, recent.get(), nullptr) == KVARN_OK, "recent copy");
       Check(kvarn_cuda_recent_view(writes, recent.get(), 0, &view) == KVARN_OK, "recent view");
     }
-    Check(kvarn_cuda_planes_write(writes, 2, write_space.get(), nullptr) == KVARN_OK, "write");
+    Check((kvarn_cuda_attention_reads_recent(&call) != 0) == (n > kMostDecoded), "reads recent");
+    Check(!copies_ || n > kMostDecoded, "a batch with copies that attention does not read");
+    const void* block = copies_ ? recent.get() : nullptr;
     const kvarn_cuda_recent* given = copies_ ? &view : nullptr;
-    Check(kvarn_cuda_attention_plan(&call, given, space.get(), nullptr) == KVARN_OK, "plan");
-    Check(kvarn_cuda_attention_run(&call, given, space.get(), nullptr) == KVARN_OK, "run");
+    Check(cudaDeviceSynchronize() == cudaSuccess, "copies");
+    // The rest of the write beside attention, in either order.
+    Check(kvarn_cuda_planes_write_first(writes, 2, block, write_space.get(), main_) == KVARN_OK,
+          "first part of the write");
+    Check(cudaStreamSynchronize(main_) == cudaSuccess, "first part of the write");
+    const auto rest = [&] {
+      Check(block == nullptr || kvarn_cuda_planes_write_rest(writes, 2, block, write_space.get(),
+                                                             side_) == KVARN_OK,
+            "rest of the write");
+    };
+    rest_first_ = !rest_first_;
+    if (rest_first_) rest();
+    Check(kvarn_cuda_attention_plan(&call, given, space.get(), main_) == KVARN_OK, "plan");
+    Check(kvarn_cuda_attention_run(&call, given, space.get(), main_) == KVARN_OK, "run");
+    if (!rest_first_) {
+      Check(cudaStreamSynchronize(main_) == cudaSuccess, "attention");
+      rest();
+    }
     Check(cudaDeviceSynchronize() == cudaSuccess, "kernels");
     for (Part& part : parts_) ReadBack(&part);
     return d_out.Download();
+  }
+
+  // Tiles before a row that hold rows as they were given: they are open.
+  void NoteExactTiles(int64_t begin) {
+    for (Part& part : parts_) ReadBack(&part);
+    exact_before_.assign(static_cast<size_t>(kPlaneRows / kGroup + 1), true);
+    for (int64_t at = 0; at < begin * kRow; ++at) {
+      const auto i = static_cast<size_t>(at);  // of the first stream; all are alike
+      const float given = HalfToFloat(HalfFromFloat(parts_[0].given[i], nullptr));
+      if (read_[0][i] != given) exact_before_[static_cast<size_t>(at / kRow / kGroup)] = false;
+    }
   }
 
   void ReadBack(Part* part) {
@@ -218,11 +253,12 @@ class Cache {
     const int stream = token / n;
     const int kv_head = head / kPerKv;
     const float* q = query.data() + (token * kHeads + head) * kDim;
-    // Tiles of the batch: as given. Rows that were there before a batch of this test begins in the
-    // middle of a tile are in an open tile, exact too.
+    // Tiles of the batch, and those that were open before: as given. Rows that were there before a
+    // batch of this test begins in the middle of a tile are in an open tile too.
     const auto row_of = [&](int part, int64_t row, int d) {
       const auto at = static_cast<size_t>((stream * kPlaneRows + row) * kRow + kv_head * kDim + d);
-      const bool exact = copies_ && row / kGroup >= begin / kGroup;
+      const bool exact = copies_ && (row / kGroup >= begin / kGroup ||
+                                     exact_before_[static_cast<size_t>(row / kGroup)]);
       return exact ? HalfToFloat(HalfFromFloat(parts_[part].given[at], nullptr)) : read_[part][at];
     };
     double q_norm = 0;
@@ -272,7 +308,11 @@ class Cache {
   int n_streams_;
   Part parts_[2];
   std::vector<float> read_[2];
+  std::vector<bool> exact_before_;  // by tile
+  cudaStream_t main_ = nullptr;
+  cudaStream_t side_ = nullptr;
   bool copies_ = false;
+  bool rest_first_ = false;
 };
 
 // Prompts of several lengths, single tokens and drafts, in one cache after the other.

@@ -121,6 +121,22 @@ class Side {
   std::unique_ptr<DeviceArray<float>> device_x_, device_query_;
 };
 
+// With copies of recent tiles, and the rest after what does not wait for it.
+kvarn_status WriteInHalves(const kvarn_cuda_plane_write* writes, size_t recent_bytes,
+                           void* workspace) {
+  DeviceArray<uint8_t> recent(std::vector<uint8_t>(recent_bytes, 0xFF));
+  kvarn_status status = kvarn_cuda_recent_begin(writes, recent.get(), nullptr);
+  if (status == KVARN_OK) status = kvarn_cuda_recent_copy(writes, recent.get(), nullptr);
+  if (status == KVARN_OK) {
+    status = kvarn_cuda_planes_write_first(writes, 2, recent.get(), workspace, nullptr);
+  }
+  if (status == KVARN_OK) {
+    status = kvarn_cuda_planes_write_rest(writes, 2, recent.get(), workspace, nullptr);
+  }
+  Check(cudaDeviceSynchronize(), "write in halves");
+  return status;
+}
+
 int RunCase(const PlaneCase& c, int calls, unsigned seed) {
   Side key(c, KVARN_KEY);
   Side value(c, KVARN_VALUE);
@@ -136,8 +152,12 @@ int RunCase(const PlaneCase& c, int calls, unsigned seed) {
     const size_t bytes = kvarn_cuda_planes_write_workspace_bytes(writes.data(), n);
     DeviceArray<uint8_t> workspace(std::vector<uint8_t>(bytes, 0xFF));
     const bool serial = random() % 4 == 0;
+    const size_t recent_bytes = n == 2 ? kvarn_cuda_recent_bytes(writes.data()) : 0;
+    const bool halves = recent_bytes != 0 && !serial && random() % 2 == 0;
     const kvarn_status status =
-        kvarn_cuda_planes_write(writes.data(), n, serial ? nullptr : workspace.get(), nullptr);
+        halves ? WriteInHalves(writes.data(), recent_bytes, workspace.get())
+               : kvarn_cuda_planes_write(writes.data(), n, serial ? nullptr : workspace.get(),
+                                         nullptr);
     if (status != KVARN_OK) {
       std::printf("FAILED %s: %s\n", c.name, kvarn_status_text(status));
       return 1;
@@ -145,7 +165,10 @@ int RunCase(const PlaneCase& c, int calls, unsigned seed) {
     Check(cudaDeviceSynchronize(), "write");
     char what[160];
     std::snprintf(what, sizeof(what), "%s, call %d of %zu rows (%s)%s", c.name, call, rows.size(),
-                  source.Kind(), serial ? " without workspace" : "");
+                  source.Kind(),
+                  serial   ? " without workspace"
+                  : halves ? " in halves"
+                           : "");
     if (!key.Equal(what) || !value.Equal(what)) return 1;
   }
   const kvarn_plane_stats stats = key.Stats();

@@ -222,15 +222,21 @@ ggml_status GraphRun::RunInner(ggml_cgraph* graph, int first, int end) {
   return status;
 }
 
+// Where attention reads copies of recent tiles, these are encoded beside it.
 kvarn_status GraphRun::RunSetRows(const SetRowsJob& job) {
+  handoff_.Join();  // the layer before uses the same memory
   kvarn_cuda_plane_write writes[2];
   uint8_t* workspace = write_workspace_.Get(WritesOf(job, writes));
   if (workspace == nullptr) return KVARN_ERROR_MEMORY;
+  const void* recent = nullptr;
+  kvarn_status status = KVARN_OK;
   if (job.n_parts == 2) {
-    const kvarn_status status = recent_.Keep(job.parts[0].kv, writes, handoff_.stream());
+    status = recent_.Keep(job.parts[0].kv, writes, handoff_.stream(), &recent);
     if (status != KVARN_OK) return status;
   }
-  return kvarn_cuda_planes_write(writes, job.n_parts, workspace, handoff_.stream());
+  status = kvarn_cuda_planes_write_first(writes, job.n_parts, recent, workspace, handoff_.stream());
+  if (status != KVARN_OK || recent == nullptr) return status;
+  return kvarn_cuda_planes_write_rest(writes, job.n_parts, recent, workspace, handoff_.Fork());
 }
 
 // On decoded copies, and waiting for the GPU: context shifts, odd views.
@@ -257,8 +263,11 @@ kvarn_status GraphRun::RunAttention(const AttentionJob& job) {
   if (!recording_) counters.attention_calls.fetch_add(1, std::memory_order_relaxed);
   const auto first_stream = static_cast<uint64_t>(job.key_tokens.first_stream);
   kvarn_cuda_recent recent;
-  return plans_.Run(job.call, recent_.Find(job, &recent) ? &recent : nullptr,
-                    Mix(job.keys->history(), first_stream), handoff_.stream());
+  const bool copies =
+      kvarn_cuda_attention_reads_recent(&job.call) != 0 && recent_.Find(job, &recent);
+  if (!copies) handoff_.Join();
+  return plans_.Run(job.call, copies ? &recent : nullptr, Mix(job.keys->history(), first_stream),
+                    handoff_.stream());
 }
 
 kvarn_status GraphRun::RunStep(const GraphNodes& graph, const Step& step) {

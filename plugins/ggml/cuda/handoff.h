@@ -26,6 +26,9 @@ class Handoff {
         to_inner_(device->inner->iface.event_new(device->inner)) {
     cudaSetDevice(device->gpu);
     if (Succeeded(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)) &&
+        Succeeded(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking)) &&
+        Succeeded(cudaEventCreateWithFlags(&fork_, cudaEventDisableTiming)) &&
+        Succeeded(cudaEventCreateWithFlags(&join_, cudaEventDisableTiming)) &&
         Succeeded(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming))) {
       Follow(gpu_, done_);
     }
@@ -35,7 +38,12 @@ class Handoff {
       Unfollow(gpu_, done_);
       cudaEventDestroy(done_);
     }
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    for (cudaEvent_t event : {fork_, join_}) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+    for (cudaStream_t stream : {stream_, side_}) {
+      if (stream != nullptr) cudaStreamDestroy(stream);
+    }
     for (ggml_backend_event_t event : {to_ours_, to_inner_}) {
       if (event != nullptr) event->device->iface.event_free(event->device, event);
     }
@@ -54,9 +62,24 @@ class Handoff {
   }
   void ToInner() {
     if (!ours_) return;
+    Join();
     cudaEventRecord(EventOf(to_inner_), stream_);
     inner_->iface.event_wait(inner_, to_inner_);
     ours_ = false;
+  }
+  // A stream beside ours, for one piece of work that begins when all before on ours has ended, and
+  // beside which ours goes on until Join or the next switch.
+  cudaStream_t Fork() {
+    cudaEventRecord(fork_, stream_);
+    cudaStreamWaitEvent(side_, fork_, 0);
+    forked_ = true;
+    return side_;
+  }
+  void Join() {
+    if (!forked_) return;
+    cudaEventRecord(join_, side_);
+    cudaStreamWaitEvent(stream_, join_, 0);
+    forked_ = false;
   }
   // What touches caches from elsewhere waits for the work on our stream up to here. Not while that
   // is recorded.
@@ -76,8 +99,12 @@ class Handoff {
   int gpu_;
   ggml_backend_event_t to_ours_, to_inner_;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t side_ = nullptr;
+  cudaEvent_t fork_ = nullptr;
+  cudaEvent_t join_ = nullptr;
   cudaEvent_t done_ = nullptr;  // behind the last graph's work on our stream
   bool ours_ = false;
+  bool forked_ = false;
 };
 
 }  // namespace kvarn::ggml_plugin

@@ -20,7 +20,8 @@ bool SamePlaces(const kvarn_cuda_plane_write (&a)[2], const kvarn_cuda_plane_wri
 }  // namespace
 
 kvarn_status RecentTiles::Keep(const KvTensor* keys, const kvarn_cuda_plane_write (&writes)[2],
-                               void* stream) {
+                               void* stream, const void** at) {
+  *at = nullptr;
   const size_t bytes = kvarn_cuda_recent_bytes(writes);
   if (bytes == 0) return KVARN_OK;
   Block* block = nullptr;
@@ -38,6 +39,7 @@ kvarn_status RecentTiles::Keep(const KvTensor* keys, const kvarn_cuda_plane_writ
   block->writes[0] = writes[0];
   block->writes[1] = writes[1];
   if (block->at == nullptr) return KVARN_OK;  // said already; the batch reads its records
+  *at = block->at;
   block->keys = keys;
   return status == KVARN_OK ? kvarn_cuda_recent_copy(writes, block->at, stream) : status;
 }

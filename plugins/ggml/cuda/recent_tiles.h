@@ -18,8 +18,10 @@ class RecentTiles {
   explicit RecentTiles(KvMemory* memory) : blocks_(memory) {}
 
   void BeginGraph() { blocks_.BeginGraph(); }
-  // Before the K and V rows of a layer are written; does nothing if they need no copies.
-  kvarn_status Keep(const KvTensor* keys, const kvarn_cuda_plane_write (&writes)[2], void* stream);
+  // Before the K and V rows of a layer are written; `at` is the block that has the copies then, or
+  // null: they need none, or memory is short.
+  kvarn_status Keep(const KvTensor* keys, const kvarn_cuda_plane_write (&writes)[2], void* stream,
+                    const void** at);
   // The copies for an attention of the tokens whose rows were written last; false: none.
   bool Find(const AttentionJob& job, kvarn_cuda_recent* view) const;
 

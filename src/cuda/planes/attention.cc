@@ -151,6 +151,12 @@ size_t kvarn_cuda_attention_workspace_bytes(const kvarn_attention* call) {
   return made.bytes;
 }
 
+int32_t kvarn_cuda_attention_reads_recent(const kvarn_attention* call) {
+  PlaneAttention made;
+  const bool legal = call != nullptr && kvarn::cuda::Describe(*call, &made) == KVARN_OK;
+  return legal && !made.decodes ? 1 : 0;
+}
+
 kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, const kvarn_cuda_recent* recent,
                                        void* workspace, void* stream) {
   PlaneAttention made;

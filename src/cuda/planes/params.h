@@ -52,18 +52,27 @@ struct PlaneWriteParams {
   PlaneJob* jobs;
   int32_t n_jobs;
   CallRows* slot_rows;  // [n_streams][n_kv_heads][n_slots], to be stored after the jobs
+  // Which recent copy a tile has, [n_streams][n_tiles], or null. With it the second kernel comes in
+  // two parts: the first does what changes tiles without a copy, `rest` what nobody reads who
+  // reads the copies.
+  const int32_t* places;
+  int32_t n_tiles;
+  bool rest;
 };
 
 struct PlaneWriteCalls {
   PlaneWriteParams call[kMaxPlaneCalls];
 };
 
-// One CTA a plane and then, if a call has jobs, one a job. kColumns as for the encoder, of the call
-// with the longest rows.
+// The two kernels: one CTA a plane, and one a job of a plane if a call has jobs. kColumns as for
+// the encoder, of the call with the longest rows.
 template <int kColumns>
-void LaunchPlaneWrite(const PlaneWriteCalls& calls, int n_calls, void* stream);
-extern template void LaunchPlaneWrite<2>(const PlaneWriteCalls& calls, int n_calls, void* stream);
-extern template void LaunchPlaneWrite<4>(const PlaneWriteCalls& calls, int n_calls, void* stream);
-extern template void LaunchPlaneWrite<8>(const PlaneWriteCalls& calls, int n_calls, void* stream);
+struct PlaneWriteKernels {
+  static void LaunchWrite(const PlaneWriteCalls& calls, int n_calls, void* stream);
+  static void LaunchJobs(const PlaneWriteCalls& calls, int n_calls, void* stream);
+};
+extern template struct PlaneWriteKernels<2>;
+extern template struct PlaneWriteKernels<4>;
+extern template struct PlaneWriteKernels<8>;
 
 }  // namespace kvarn::cuda

@@ -8,33 +8,18 @@
 namespace kvarn::cuda {
 namespace {
 
-// K and V of the same rows.
-bool IsLegal(const kvarn_cuda_plane_write* calls) {
-  if (calls == nullptr || calls[0].plane == nullptr || calls[1].plane == nullptr) return false;
-  const kvarn_cuda_plane_write& k = calls[0];
-  const kvarn_cuda_plane_write& v = calls[1];
-  const kvarn_plane_config& key = k.plane->config;
-  const kvarn_plane_config& value = v.plane->config;
-  return IsCudaRecord(key.format, KVARN_KEY) && IsCudaRecord(value.format, KVARN_VALUE) &&
-         key.format.group == value.format.group && key.n_rows == value.n_rows &&
-         key.tail_rows == value.tail_rows && k.n_streams == v.n_streams &&
-         k.n_kv_heads == v.n_kv_heads && k.n_rows == v.n_rows && k.n_kv_heads > 0;
-}
-
-RecentLayout LayoutOf(const kvarn_cuda_plane_write* calls) {
-  return MakeRecentLayout(*calls[0].plane, *calls[1].plane, calls[0].n_streams, calls[0].n_kv_heads,
-                          calls[0].n_rows);
-}
-
 kvarn_status MakeParams(const kvarn_cuda_plane_write* calls, void* recent, RecentParams* p) {
-  if (!IsLegal(calls) || recent == nullptr || !Aligned(recent, 256)) return KVARN_ERROR_ARGUMENT;
+  if (!IsRecentLegal(calls) || recent == nullptr || !Aligned(recent, 256))
+    return KVARN_ERROR_ARGUMENT;
   *p = {};
-  p->layout = LayoutOf(calls);
+  p->layout = LayoutOfRecent(calls);
   if (p->layout.bytes == 0) return KVARN_ERROR_ARGUMENT;
   p->block = static_cast<uint8_t*>(recent);
   p->plane_rows = calls[0].plane->config.n_rows;
   p->n_kv_heads = calls[0].n_kv_heads;
   p->group = calls[0].plane->Group();
+  p->n_slots = calls[0].plane->n_slots;
+  p->sink_tiles = calls[0].plane->config.sink_tiles;
   p->n_rows = calls[0].n_rows;
   p->rows = calls[0].rows;
   for (int part = 0; part < 2; ++part) {
@@ -44,6 +29,7 @@ kvarn_status MakeParams(const kvarn_cuda_plane_write* calls, void* recent, Recen
     s.planes = static_cast<const uint8_t*>(c.planes);
     s.plane_stride = c.plane_stride;
     s.tiles_at = c.plane->tiles;
+    s.slots_at = c.plane->slots;
     s.exact_at = c.plane->exact;
     s.x = reinterpret_cast<const uint8_t*>(c.x);
     s.x_row_stride = c.row_stride;
@@ -59,7 +45,7 @@ kvarn_status MakeParams(const kvarn_cuda_plane_write* calls, void* recent, Recen
 }  // namespace kvarn::cuda
 
 size_t kvarn_cuda_recent_bytes(const kvarn_cuda_plane_write* calls) {
-  return kvarn::cuda::IsLegal(calls) ? kvarn::cuda::LayoutOf(calls).bytes : 0;
+  return kvarn::cuda::IsRecentLegal(calls) ? kvarn::cuda::LayoutOfRecent(calls).bytes : 0;
 }
 
 kvarn_status kvarn_cuda_recent_begin(const kvarn_cuda_plane_write* calls, void* recent,
@@ -82,11 +68,11 @@ kvarn_status kvarn_cuda_recent_copy(const kvarn_cuda_plane_write* calls, void* r
 
 kvarn_status kvarn_cuda_recent_view(const kvarn_cuda_plane_write* calls, const void* recent,
                                     int32_t first_stream, kvarn_cuda_recent* view) {
-  if (!kvarn::cuda::IsLegal(calls) || recent == nullptr || view == nullptr || first_stream < 0 ||
-      first_stream >= calls[0].n_streams) {
+  if (!kvarn::cuda::IsRecentLegal(calls) || recent == nullptr || view == nullptr ||
+      first_stream < 0 || first_stream >= calls[0].n_streams) {
     return KVARN_ERROR_ARGUMENT;
   }
-  const kvarn::cuda::RecentLayout layout = kvarn::cuda::LayoutOf(calls);
+  const kvarn::cuda::RecentLayout layout = kvarn::cuda::LayoutOfRecent(calls);
   if (layout.bytes == 0) return KVARN_ERROR_ARGUMENT;
   const auto* block = static_cast<const uint8_t*>(recent);
   const int64_t row = int64_t{sizeof(uint16_t)} * layout.n_copies * calls[0].plane->Group();

@@ -34,7 +34,8 @@ inline RecentLayout MakeRecentLayout(const kvarn_plane& key, const kvarn_plane& 
   const auto group = static_cast<size_t>(key.Group());
   r.n_tiles = static_cast<int32_t>(key.n_tiles);
   r.n_streams = n_streams;
-  r.n_copies = n_rows / key.Group() + 2 * n_streams;
+  // Tiles that rows in order touch, and those that are open before.
+  r.n_copies = n_rows / key.Group() + (2 + key.n_slots) * n_streams;
   const auto copies = static_cast<size_t>(r.n_copies);
   const auto heads = static_cast<size_t>(n_kv_heads);
   const auto all = static_cast<size_t>(n_streams) * static_cast<size_t>(r.n_tiles);
@@ -48,10 +49,29 @@ inline RecentLayout MakeRecentLayout(const kvarn_plane& key, const kvarn_plane& 
   return r;
 }
 
+// Whether the calls are K and V of the same rows.
+inline bool IsRecentLegal(const kvarn_cuda_plane_write* calls) {
+  if (calls == nullptr || calls[0].plane == nullptr || calls[1].plane == nullptr) return false;
+  const kvarn_cuda_plane_write& k = calls[0];
+  const kvarn_cuda_plane_write& v = calls[1];
+  const kvarn_plane_config& key = k.plane->config;
+  const kvarn_plane_config& value = v.plane->config;
+  return IsCudaRecord(key.format, KVARN_KEY) && IsCudaRecord(value.format, KVARN_VALUE) &&
+         key.format.group == value.format.group && key.n_rows == value.n_rows &&
+         key.tail_rows == value.tail_rows && k.n_streams == v.n_streams &&
+         k.n_kv_heads == v.n_kv_heads && k.n_rows == v.n_rows && k.n_kv_heads > 0;
+}
+
+inline RecentLayout LayoutOfRecent(const kvarn_cuda_plane_write* calls) {
+  if (!IsRecentLegal(calls)) return {};
+  return MakeRecentLayout(*calls[0].plane, *calls[1].plane, calls[0].n_streams, calls[0].n_kv_heads,
+                          calls[0].n_rows);
+}
+
 struct RecentSource {
   const uint8_t* planes;
   int64_t plane_stride;
-  size_t tiles_at, exact_at;
+  size_t tiles_at, slots_at, exact_at;
   const uint8_t* x;
   int64_t x_row_stride, x_head_stride;
   int32_t dim;
@@ -62,7 +82,7 @@ struct RecentParams {
   RecentLayout layout;
   uint8_t* block;
   int64_t plane_rows;
-  int32_t n_kv_heads, group;
+  int32_t n_kv_heads, group, n_slots, sink_tiles;
   int32_t n_rows;
   const int64_t* rows;
   RecentSource source[2];  // K and V

@@ -2,6 +2,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "cuda/common/launch_kernel.h"
 #include "cuda/planes/recent.h"
 
 namespace kvarn::cuda {
@@ -10,16 +11,18 @@ namespace {
 constexpr int kBeginThreads = 1024;
 constexpr int kCopyThreads = 256;
 
+__device__ const uint8_t* PlaneOf(const RecentParams& p, int part, int stream, int head) {
+  const RecentSource& s = p.source[part];
+  return s.planes + (static_cast<int64_t>(stream) * p.n_kv_heads + head) * s.plane_stride;
+}
 __device__ const TileEntry& EntryOf(const RecentParams& p, int part, int stream, int head,
                                     int tile) {
-  const RecentSource& s = p.source[part];
-  const uint8_t* plane =
-      s.planes + (static_cast<int64_t>(stream) * p.n_kv_heads + head) * s.plane_stride;
-  return reinterpret_cast<const TileEntry*>(plane + s.tiles_at)[tile];
+  const uint8_t* plane = PlaneOf(p, part, stream, head);
+  return reinterpret_cast<const TileEntry*>(plane + p.source[part].tiles_at)[tile];
 }
 
-// One CTA: numbers the tiles that the rows belong to. Tiles that are sealed now have none: writing
-// opens them again.
+// One CTA: numbers the tiles that the rows belong to, and those that are open and no sinks: writing
+// may seal them. Tiles that are sealed now have none: writing opens them again.
 __global__ void __launch_bounds__(kBeginThreads)
     RecentBeginKernel(const __grid_constant__ RecentParams p) {
   const auto thread = static_cast<int>(threadIdx.x);
@@ -41,15 +44,26 @@ __global__ void __launch_bounds__(kBeginThreads)
     *row -= stream * p.plane_rows;
     return static_cast<int>(stream * layout.n_tiles + *row / p.group);
   };
+  const auto number = [&](int tile) {
+    if (atomicCAS(&places[tile], -1, -2) != -1) return;
+    const TileEntry& entry = EntryOf(p, 0, tile / layout.n_tiles, 0, tile % layout.n_tiles);
+    const int copy = entry.state == TileState::kSealed ? layout.n_copies : atomicAdd(&n, 1);
+    if (copy >= layout.n_copies) return;
+    tiles[copy] = tile;
+    atomicExch(&places[tile], copy);
+  };
   for (int i = thread; i < p.n_rows; i += kBeginThreads) {
     int64_t row = 0;
     const int tile = find(i, &row);
-    if (tile < 0 || atomicCAS(&places[tile], -1, -2) != -1) continue;
-    const TileEntry& entry = EntryOf(p, 0, tile / layout.n_tiles, 0, tile % layout.n_tiles);
-    const int copy = entry.state == TileState::kSealed ? layout.n_copies : atomicAdd(&n, 1);
-    if (copy < layout.n_copies) {
-      tiles[copy] = tile;
-      atomicExch(&places[tile], copy);
+    if (tile >= 0) number(tile);
+  }
+  for (int i = thread; i < layout.n_streams * p.n_slots; i += kBeginThreads) {
+    const int stream = i / p.n_slots;
+    const auto* slots =
+        reinterpret_cast<const SlotEntry*>(PlaneOf(p, 0, stream, 0) + p.source[0].slots_at);
+    const SlotEntry& slot = slots[i % p.n_slots];
+    if (slot.stamp != 0 && slot.tile >= p.sink_tiles) {
+      number(static_cast<int>(stream * layout.n_tiles + slot.tile));
     }
   }
   __syncthreads();
@@ -76,10 +90,9 @@ __global__ void __launch_bounds__(kCopyThreads)
   const int stream = tile / layout.n_tiles;
   const TileEntry& entry = EntryOf(p, part, stream, head, tile % layout.n_tiles);
   const bool open = entry.state == TileState::kOpen;
-  const uint8_t* plane =
-      s.planes + (static_cast<int64_t>(stream) * p.n_kv_heads + head) * s.plane_stride;
-  const auto* exact = reinterpret_cast<const uint16_t*>(plane + s.exact_at) +
-                      static_cast<int64_t>(entry.slot) * p.group * s.dim;
+  const auto* exact =
+      reinterpret_cast<const uint16_t*>(PlaneOf(p, part, stream, head) + s.exact_at) +
+      static_cast<int64_t>(entry.slot) * p.group * s.dim;
   const auto* rows = reinterpret_cast<const int32_t*>(p.block + layout.rows) + copy * p.group;
   uint16_t* to = s.copies + (static_cast<int64_t>(head) * layout.n_copies + copy) * p.group * s.dim;
   for (int g = static_cast<int>(threadIdx.x) / 32; g < p.group; g += kCopyThreads / 32) {
@@ -106,13 +119,13 @@ __global__ void __launch_bounds__(kCopyThreads)
 }  // namespace
 
 void LaunchRecentBegin(const RecentParams& params, void* stream) {
-  RecentBeginKernel<<<1, kBeginThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
+  LaunchKernel(RecentBeginKernel, dim3(1), kBeginThreads, params, stream);
 }
 
 void LaunchRecentCopy(const RecentParams& params, void* stream) {
   const dim3 grid(static_cast<unsigned>(params.layout.n_copies),
                   static_cast<unsigned>(params.n_kv_heads), 2);
-  RecentCopyKernel<<<grid, kCopyThreads, 0, static_cast<cudaStream_t>(stream)>>>(params);
+  LaunchKernel(RecentCopyKernel, grid, kCopyThreads, params, stream);
 }
 
 }  // namespace kvarn::cuda

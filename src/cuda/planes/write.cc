@@ -11,6 +11,7 @@
 #include "cuda/common/check.h"
 #include "cuda/common/small_matrix.h"
 #include "cuda/planes/params.h"
+#include "cuda/planes/recent.h"
 #include "kvarn/kvarn_cuda.h"
 
 namespace kvarn::cuda {
@@ -120,6 +121,61 @@ kvarn_status MakeParams(const kvarn_cuda_plane_write& c, PlaneWriteParams* p) {
   return KVARN_OK;
 }
 
+// Which launches of a write are asked for.
+enum class Part { kAll, kFirst, kRest };
+
+template <int kColumns>
+void Launch(PlaneWriteCalls* params, int n, Part part, void* stream) {
+  if (part != Part::kRest) PlaneWriteKernels<kColumns>::LaunchWrite(*params, n, stream);
+  for (int i = 0; i < n; ++i) params->call[i].rest = part == Part::kRest;
+  PlaneWriteKernels<kColumns>::LaunchJobs(*params, n, stream);
+}
+
+// `recent` is the block that attention reads copies from until the rest is done, or null.
+kvarn_status Write(const kvarn_cuda_plane_write* calls, int32_t n_calls, const void* recent,
+                   void* workspace, Part part, void* stream) {
+  kvarn_status status = CheckShapes(calls, n_calls);
+  if (status != KVARN_OK) return status;
+  if (!Aligned(workspace, kAlign)) return KVARN_ERROR_ARGUMENT;
+  for (int i = 0; i < n_calls; ++i) {
+    status = CheckPointers(calls[i]);
+    if (status != KVARN_OK) return status;
+  }
+  RecentLayout copies = {};
+  if (recent != nullptr) {
+    if (n_calls != kMaxPlaneCalls || !Aligned(recent, kAlign)) return KVARN_ERROR_ARGUMENT;
+    copies = LayoutOfRecent(calls);
+    if (copies.bytes == 0) return KVARN_ERROR_ARGUMENT;
+  }
+  PlaneWriteCalls params = {};
+  int n = 0;
+  int dim = 0;
+  size_t bytes = 0;
+  for (int i = 0; i < n_calls; ++i) {
+    const kvarn_cuda_plane_write& call = calls[i];
+    if (IsEmpty(call)) continue;
+    PlaneWriteParams& p = params.call[n++];
+    status = MakeParams(call, &p);
+    if (status != KVARN_OK) return status;
+    dim = std::max(dim, call.plane->HeadDim());
+    const Workspace w = MakeWorkspace(call, bytes);
+    bytes = w.bytes;
+    if (workspace == nullptr || !LeavesJobs(call)) continue;
+    auto* base = static_cast<uint8_t*>(workspace);
+    p.jobs = reinterpret_cast<PlaneJob*>(base + w.jobs);
+    p.n_jobs = JobsOfPlane(call);
+    p.slot_rows = reinterpret_cast<CallRows*>(base + w.slot_rows);
+    if (recent == nullptr) continue;
+    p.places =
+        reinterpret_cast<const int32_t*>(static_cast<const uint8_t*>(recent) + copies.places);
+    p.n_tiles = copies.n_tiles;
+  }
+  if (n == 0) return KVARN_OK;
+  const auto launch = dim <= 64 ? Launch<2> : dim <= 128 ? Launch<4> : Launch<8>;
+  launch(&params, n, part, stream);
+  return cudaPeekAtLastError() == cudaSuccess ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;
+}
+
 }  // namespace
 }  // namespace kvarn::cuda
 
@@ -134,36 +190,16 @@ size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_write* cal
 
 kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_t n_calls,
                                      void* workspace, void* stream) {
-  kvarn_status status = kvarn::cuda::CheckShapes(calls, n_calls);
-  if (status != KVARN_OK) return status;
-  if (!kvarn::cuda::Aligned(workspace, kvarn::cuda::kAlign)) return KVARN_ERROR_ARGUMENT;
-  for (int i = 0; i < n_calls; ++i) {
-    status = kvarn::cuda::CheckPointers(calls[i]);
-    if (status != KVARN_OK) return status;
-  }
-  kvarn::cuda::PlaneWriteCalls params = {};
-  int n = 0;
-  int dim = 0;
-  size_t bytes = 0;
-  for (int i = 0; i < n_calls; ++i) {
-    const kvarn_cuda_plane_write& call = calls[i];
-    if (kvarn::cuda::IsEmpty(call)) continue;
-    kvarn::cuda::PlaneWriteParams& p = params.call[n++];
-    status = kvarn::cuda::MakeParams(call, &p);
-    if (status != KVARN_OK) return status;
-    dim = std::max(dim, call.plane->HeadDim());
-    const kvarn::cuda::Workspace w = kvarn::cuda::MakeWorkspace(call, bytes);
-    bytes = w.bytes;
-    if (workspace == nullptr || !kvarn::cuda::LeavesJobs(call)) continue;
-    auto* base = static_cast<uint8_t*>(workspace);
-    p.jobs = reinterpret_cast<kvarn::cuda::PlaneJob*>(base + w.jobs);
-    p.n_jobs = kvarn::cuda::JobsOfPlane(call);
-    p.slot_rows = reinterpret_cast<kvarn::cuda::CallRows*>(base + w.slot_rows);
-  }
-  if (n == 0) return KVARN_OK;
-  const auto launch = dim <= 64    ? kvarn::cuda::LaunchPlaneWrite<2>
-                      : dim <= 128 ? kvarn::cuda::LaunchPlaneWrite<4>
-                                   : kvarn::cuda::LaunchPlaneWrite<8>;
-  launch(params, n, stream);
-  return cudaPeekAtLastError() == cudaSuccess ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;
+  return kvarn::cuda::Write(calls, n_calls, nullptr, workspace, kvarn::cuda::Part::kAll, stream);
+}
+
+kvarn_status kvarn_cuda_planes_write_first(const kvarn_cuda_plane_write* calls, int32_t n_calls,
+                                           const void* recent, void* workspace, void* stream) {
+  return kvarn::cuda::Write(calls, n_calls, recent, workspace, kvarn::cuda::Part::kFirst, stream);
+}
+
+kvarn_status kvarn_cuda_planes_write_rest(const kvarn_cuda_plane_write* calls, int32_t n_calls,
+                                          const void* recent, void* workspace, void* stream) {
+  if (recent == nullptr) return KVARN_ERROR_ARGUMENT;
+  return kvarn::cuda::Write(calls, n_calls, recent, workspace, kvarn::cuda::Part::kRest, stream);
 }

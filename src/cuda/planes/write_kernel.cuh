@@ -44,6 +44,17 @@ __global__ void __launch_bounds__(kEncodeThreads, 1)
   }
 }
 
+// Whether the job of a plane, and what is then stored in its slot, change only tiles that have a
+// copy.
+__device__ inline bool ChangesCopiedTiles(const DevicePlane& plane, const PlaneJob& job, int item) {
+  const PlaneWriteParams& p = plane.p;
+  const int32_t* places = p.places + static_cast<int64_t>(plane.stream) * p.n_tiles;
+  if (!(job.written == RowBits{}) && places[job.tile] < 0) return false;
+  if (item >= p.n_slots) return true;
+  const CallRows& rows = plane.SlotRows()[item];
+  return rows.begin == rows.end || places[plane.Slots()[item].tile] >= 0;
+}
+
 // What the first kernel has left: one CTA a job (x) of a plane (y) of a call (z). That of a slot
 // also stores the rows which the slot holds in the end, once its memory has been read.
 template <int kColumns>
@@ -56,6 +67,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kColumns <= 4 ? 2 : 1)
   if (p.jobs == nullptr || item >= p.n_jobs || index >= p.n_streams * p.n_kv_heads) return;
   const DevicePlane plane(p, index);
   const PlaneJob job = plane.Jobs()[item];
+  if (p.places != nullptr && ChangesCopiedTiles(plane, job, item) != p.rest) return;
   if (!(job.written == RowBits{})) {
     auto* encode = DynamicShared<EncodeShared<kColumns>>();
     if (p.key) {
@@ -67,25 +79,41 @@ __global__ void __launch_bounds__(kEncodeThreads, kColumns <= 4 ? 2 : 1)
   if (item < p.n_slots) StoreRows<kColumns>(plane, plane.SlotRows()[item], item);
 }
 
+inline unsigned MostPlanes(const PlaneWriteCalls& calls, int n_calls) {
+  int most = 0;
+  for (int i = 0; i < n_calls; ++i) {
+    most = std::max(most, calls.call[i].n_streams * calls.call[i].n_kv_heads);
+  }
+  return static_cast<unsigned>(most);
+}
+
 template <int kColumns>
-void LaunchPlaneWrite(const PlaneWriteCalls& calls, int n_calls, void* stream) {
+void LaunchWithEncoder(void (*kernel)(PlaneWriteCalls), const dim3& grid,
+                       const PlaneWriteCalls& calls, void* stream) {
   constexpr int kBytes = static_cast<int>(sizeof(EncodeShared<kColumns>));
-  int n_planes = 0;
+  cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                       cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  LaunchKernel(kernel, grid, kEncodeThreads, calls, stream, kBytes);
+}
+
+template <int kColumns>
+void PlaneWriteKernels<kColumns>::LaunchWrite(const PlaneWriteCalls& calls, int n_calls,
+                                              void* stream) {
+  const dim3 grid(MostPlanes(calls, n_calls), static_cast<unsigned>(n_calls));
+  LaunchWithEncoder<kColumns>(PlaneWriteKernel<kColumns>, grid, calls, stream);
+}
+
+template <int kColumns>
+void PlaneWriteKernels<kColumns>::LaunchJobs(const PlaneWriteCalls& calls, int n_calls,
+                                             void* stream) {
   int n_jobs = 0;
   for (int i = 0; i < n_calls; ++i) {
-    const PlaneWriteParams& p = calls.call[i];
-    n_planes = std::max(n_planes, p.n_streams * p.n_kv_heads);
-    if (p.jobs != nullptr) n_jobs = std::max(n_jobs, p.n_jobs);
+    if (calls.call[i].jobs != nullptr) n_jobs = std::max(n_jobs, calls.call[i].n_jobs);
   }
-  const auto launch = [&](void (*kernel)(PlaneWriteCalls), const dim3& grid) {
-    cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                         cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-    LaunchKernel(kernel, grid, kEncodeThreads, calls, stream, kBytes);
-  };
-  const auto planes = static_cast<unsigned>(n_planes);
-  const auto z = static_cast<unsigned>(n_calls);
-  launch(PlaneWriteKernel<kColumns>, dim3(planes, z));
-  if (n_jobs > 0) launch(PlaneJobsKernel<kColumns>, dim3(static_cast<unsigned>(n_jobs), planes, z));
+  if (n_jobs == 0) return;
+  const dim3 grid(static_cast<unsigned>(n_jobs), MostPlanes(calls, n_calls),
+                  static_cast<unsigned>(n_calls));
+  LaunchWithEncoder<kColumns>(PlaneJobsKernel<kColumns>, grid, calls, stream);
 }
 
 }  // namespace kvarn::cuda

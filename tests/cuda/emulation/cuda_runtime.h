@@ -51,6 +51,20 @@ inline int atomicMax(int* to, int value) {
   *to = before > value ? before : value;
   return before;
 }
+inline int atomicAdd(int* to, int value) {
+  *to += value;
+  return *to - value;
+}
+inline int atomicCAS(int* to, int expected, int value) {
+  const int before = *to;
+  if (before == expected) *to = value;
+  return before;
+}
+inline int atomicExch(int* to, int value) {
+  const int before = *to;
+  *to = value;
+  return before;
+}
 inline unsigned atomicOr(unsigned* to, unsigned value) {
   const unsigned before = *to;
   *to = before | value;

@@ -139,6 +139,15 @@ kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_
   return KVARN_OK;
 }
 
+kvarn_status kvarn_cuda_planes_write_first(const kvarn_cuda_plane_write* calls, int32_t n_calls,
+                                           const void*, void* workspace, void* stream) {
+  return kvarn_cuda_planes_write(calls, n_calls, workspace, stream);
+}
+kvarn_status kvarn_cuda_planes_write_rest(const kvarn_cuda_plane_write*, int32_t,
+                                          const void* recent, void*, void*) {
+  return recent == nullptr ? KVARN_ERROR_ARGUMENT : KVARN_OK;
+}
+
 size_t kvarn_cuda_attention_workspace_bytes(const kvarn_attention* call) {
   return call->mask != nullptr && call->mask_heads == 1 && call->n_streams <= kMaxStreams
              ? kWorkspace
@@ -163,6 +172,10 @@ kvarn_status kvarn_cuda_recent_copy(const kvarn_cuda_plane_write* writes, void* 
 kvarn_status kvarn_cuda_recent_view(const kvarn_cuda_plane_write*, const void*, int32_t,
                                     kvarn_cuda_recent*) {
   return KVARN_ERROR_UNSUPPORTED;
+}
+
+int32_t kvarn_cuda_attention_reads_recent(const kvarn_attention* call) {
+  return call->n_tokens > 16 ? 1 : 0;
 }
 
 kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, const kvarn_cuda_recent*,

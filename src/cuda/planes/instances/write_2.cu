@@ -5,6 +5,6 @@
 
 namespace kvarn::cuda {
 
-template void LaunchPlaneWrite<2>(const PlaneWriteCalls& calls, int n_calls, void* stream);
+template struct PlaneWriteKernels<2>;
 
 }  // namespace kvarn::cuda

@@ -5,6 +5,6 @@
 
 namespace kvarn::cuda {
 
-template void LaunchPlaneWrite<4>(const PlaneWriteCalls& calls, int n_calls, void* stream);
+template struct PlaneWriteKernels<4>;
 
 }  // namespace kvarn::cuda

@@ -5,6 +5,6 @@
 
 namespace kvarn::cuda {
 
-template void LaunchPlaneWrite<8>(const PlaneWriteCalls& calls, int n_calls, void* stream);
+template struct PlaneWriteKernels<8>;
 
 }  // namespace kvarn::cuda
