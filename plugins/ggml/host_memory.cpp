@@ -32,6 +32,10 @@ class Pages final : public KvMemory {
   }
   void Store(uint8_t* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void Load(void* to, const uint8_t* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void LoadPieces(void* to, const uint8_t* from, size_t stride, size_t bytes, size_t n) override {
+    for (size_t i = 0; i < n; ++i)
+      Load(static_cast<uint8_t*>(to) + i * bytes, from + i * stride, bytes);
+  }
 };
 
 }  // namespace

@@ -24,6 +24,9 @@ class KvMemory {
   // From and to the host's memory.
   virtual void Store(uint8_t* to, const void* from, size_t bytes) = 0;
   virtual void Load(void* to, const uint8_t* from, size_t bytes) = 0;
+  // n pieces of `bytes`, `stride` apart, that lie one behind the other then: at once, since each
+  // call waits for a GPU.
+  virtual void LoadPieces(void* to, const uint8_t* from, size_t stride, size_t bytes, size_t n) = 0;
 };
 
 // Pages of the host that are not resident until touched.

@@ -302,15 +302,16 @@ kvarn_status KvTensor::Rewrite(int64_t stream, int64_t n_rows) {
 
 template <typename Visit>
 void KvTensor::ForEachTable(int64_t stream, Visit visit) const {
-  std::vector<uint8_t> copy;
-  for (int32_t head = 0; head < n_heads(); ++head) {
-    const uint8_t* tables = PlaneMemory(stream, head);
-    if (!memory_type_->IsHost()) {
-      copy.resize(kvarn_plane_table_bytes(plane_));
-      memory_type_->Load(copy.data(), tables, copy.size());
-      tables = copy.data();
-    }
-    visit(tables);
+  const auto heads = static_cast<size_t>(n_heads());
+  const size_t bytes = kvarn_plane_table_bytes(plane_);
+  std::vector<uint8_t> copies;
+  if (!memory_type_->IsHost()) {
+    copies.resize(heads * bytes);
+    memory_type_->LoadPieces(copies.data(), PlaneMemory(stream, 0), head_stride(), bytes, heads);
+  }
+  for (size_t head = 0; head < heads; ++head) {
+    visit(copies.empty() ? PlaneMemory(stream, static_cast<int64_t>(head))
+                         : copies.data() + head * bytes);
   }
 }
 

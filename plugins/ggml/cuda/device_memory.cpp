@@ -46,6 +46,11 @@ class DeviceMemory final : public KvMemory {
   void Load(void* to, const uint8_t* from, size_t bytes) override {
     Transfer(to, from, bytes, cudaMemcpyDeviceToHost);
   }
+  void LoadPieces(void* to, const uint8_t* from, size_t stride, size_t bytes, size_t n) override {
+    Await();
+    Finish(cudaMemcpy2DAsync(to, bytes, from, stride, bytes, n, cudaMemcpyDeviceToHost,
+                             cudaStreamPerThread));
+  }
 
   void Follow(cudaEvent_t done) {
     const std::lock_guard<std::mutex> lock(mutex_);
