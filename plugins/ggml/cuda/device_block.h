@@ -28,7 +28,7 @@ class DeviceBlock {
   // row by row rarely asks.
   uint8_t* Get(size_t bytes) {
     if (bytes > bytes_) {
-      if (data_ != nullptr) moves_.fetch_add(1, std::memory_order_relaxed);
+      if (data_ != nullptr) Count().fetch_add(1, std::memory_order_relaxed);
       memory_->Unmap(data_, bytes_);
       bytes_ = bytes + bytes / 2;
       data_ = memory_->Map(bytes_);
@@ -38,10 +38,13 @@ class DeviceBlock {
   }
 
   // Of all blocks: who has noted down where blocks lie asks whether it still is so.
-  static uint64_t Moves() { return moves_.load(std::memory_order_relaxed); }
+  static uint64_t Moves() { return Count().load(std::memory_order_relaxed); }
 
  private:
-  static inline std::atomic<uint64_t> moves_{0};
+  static std::atomic<uint64_t>& Count() {
+    static std::atomic<uint64_t> moves{0};
+    return moves;
+  }
 
   KvMemory* memory_;
   uint8_t* data_ = nullptr;

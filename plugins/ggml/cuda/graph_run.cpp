@@ -354,6 +354,7 @@ ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
 // copies of tiles, so what was recorded serves as long as this stays.
 std::vector<size_t> GraphRun::Sharing() const {
   std::vector<uint64_t> histories;
+  histories.reserve(attention_.size() + set_rows_.size());
   for (const AttentionJob& job : attention_) {
     histories.push_back(
         Mix(job.keys->history(), static_cast<uint64_t>(job.key_tokens.first_stream)));
@@ -361,6 +362,7 @@ std::vector<size_t> GraphRun::Sharing() const {
   for (const SetRowsJob& job : set_rows_) histories.push_back(job.parts[0].kv->history());
   std::map<uint64_t, size_t> first;
   std::vector<size_t> sharing;
+  sharing.reserve(histories.size());
   for (size_t i = 0; i < histories.size(); ++i) {
     sharing.push_back(first.try_emplace(histories[i], i).first->second);
   }
