@@ -358,7 +358,8 @@ KVARN_API kvarn_status kvarn_cuda_recent_copy(const kvarn_cuda_plane_write* call
 // reads copies of recent tiles (kvarn_cuda_attention_reads_recent): once the first is done
 // attention may run, and beside it, on another stream, the rest, which encodes what has copies.
 // The arguments of both are the same; x, the workspace and the block must not change until both are
-// done. A null block: the first does all.
+// done, so the output of that attention must not lie where x does. A null block: the first does
+// all.
 KVARN_API kvarn_status kvarn_cuda_planes_write_first(const kvarn_cuda_plane_write* calls,
                                                      int32_t n_calls, const void* recent,
                                                      void* workspace, void* stream);

@@ -30,6 +30,23 @@ def test_runs(cache, run_llama, tmp_path):
     assert test["n_depth"] == 600 and test["avg_ts"] > 0
 
 
+@pytest.mark.parametrize("hidden", ["256", "512", "1024"])
+def test_rows_that_are_read_beside_attention(hidden, plugins, run_llama, tmp_path):
+    """The host may put an output where K and V rows were; the played GPU fails if they are still
+    read. Whether it does depends on how the output's size compares with the model's."""
+    model = write_model(
+        *(tmp_path / "model.gguf", "--layers", "3", "--heads", "8", "--kv-heads", "8"),
+        *("--head-dim", "64", "--hidden", hidden),
+    )
+    run = run_llama(
+        "llama-bench",
+        *("-m", model, "-p", "700", "-n", "4", "-r", "1", "-fa", "1", "-o", "json"),
+        *("--device", "kvarn_k4v2_g128", "-ngl", "99"),
+        env={"GGML_BACKEND_PATH": str(plugins["played gpu"])},
+    )
+    assert [test["n_prompt"] for test in json.loads(run.stdout)] == [700, 0]
+
+
 @pytest.mark.parametrize("engine", ["cpu", "played gpu"])
 def test_layers_of_different_heads(engine, plugins, run_llama, tmp_path):
     """What layers share on a GPU must fit the largest of them; the played GPU aborts otherwise."""

@@ -70,6 +70,7 @@ ggml_status GraphCompute(ggml_backend_t backend, ggml_cgraph* graph) {
   try {
     return BackendOf(backend)->run->Compute(graph);
   } catch (...) {
+    BackendOf(backend)->run->Forget();
     LogError("out of memory");
     return GGML_STATUS_ALLOC_FAILED;
   }

@@ -54,6 +54,22 @@ kvarn_cuda_plane_write WriteOf(const SetRowsPart& part) {
   return write;
 }
 
+// The rows of a call, whole rows of all heads.
+ByteRange BytesOf(const kvarn_cuda_plane_write& write) {
+  const auto begin = reinterpret_cast<uintptr_t>(write.x);
+  const int64_t heads = write.n_kv_heads * write.head_stride;
+  const int64_t bytes = (write.n_rows - 1) * write.row_stride + heads;
+  return {begin, begin + static_cast<uintptr_t>(write.n_rows > 0 ? bytes : 0)};
+}
+
+ByteRange OutputOf(const kvarn_attention& call) {
+  const auto begin = reinterpret_cast<uintptr_t>(call.out);
+  return {begin, begin + (static_cast<size_t>(call.n_streams) - 1) * call.out_stream_stride +
+                     static_cast<size_t>(call.n_tokens) * call.out_token_stride};
+}
+
+bool Overlap(const ByteRange& a, const ByteRange& b) { return a.begin < b.end && b.begin < a.end; }
+
 size_t WritesOf(const SetRowsJob& job, kvarn_cuda_plane_write (&writes)[2]) {
   for (int i = 0; i < job.n_parts; ++i) writes[i] = WriteOf(job.parts[i]);
   return kvarn_cuda_planes_write_workspace_bytes(writes, job.n_parts);
@@ -69,11 +85,12 @@ bool IsServed(const SetRowsJob& job) {
   return WritesOf(job, writes) != 0;
 }
 
-// Of graphs for as many tokens, whatever is in the cache.
+// Of graphs for as many tokens and outputs, whatever is in the cache.
 uint64_t ShapeOf(const GraphNodes& graph) {
   auto shape = static_cast<uint64_t>(graph.n);
   for (int i = 0; i < GGML_MAX_DIMS && graph.n > 0; ++i) {
     shape = Mix(shape, static_cast<uint64_t>(graph[0]->ne[i]));
+    shape = Mix(shape, static_cast<uint64_t>(graph[graph.n - 1]->ne[i]));
   }
   return shape;
 }
@@ -234,6 +251,7 @@ kvarn_status GraphRun::RunSetRows(const SetRowsJob& job) {
     status = recent_.Keep(job.parts[0].kv, writes, handoff_.stream(), &recent);
     if (status != KVARN_OK) return status;
   }
+  for (int i = 0; i < job.n_parts; ++i) read_beside_[i] = BytesOf(writes[i]);
   status = kvarn_cuda_planes_write_first(writes, job.n_parts, recent, workspace, handoff_.stream());
   if (status != KVARN_OK || recent == nullptr) return status;
   return kvarn_cuda_planes_write_rest(writes, job.n_parts, recent, workspace, handoff_.Fork());
@@ -265,7 +283,11 @@ kvarn_status GraphRun::RunAttention(const AttentionJob& job) {
   kvarn_cuda_recent recent;
   const bool copies =
       kvarn_cuda_attention_reads_recent(&job.call) != 0 && recent_.Find(job, &recent);
-  if (!copies) handoff_.Join();
+  // The host may let the output take the place of rows that nothing of its own reads any more.
+  const bool overwrites =
+      std::any_of(std::begin(read_beside_), std::end(read_beside_),
+                  [&](const ByteRange& rows) { return Overlap(rows, OutputOf(job.call)); });
+  if (!copies || overwrites) handoff_.Join();
   return plans_.Run(job.call, copies ? &recent : nullptr, Mix(job.keys->history(), first_stream),
                     handoff_.stream());
 }

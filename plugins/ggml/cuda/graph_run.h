@@ -18,6 +18,11 @@
 
 namespace kvarn::ggml_plugin {
 
+struct ByteRange {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+};
+
 class GraphRun {
  public:
   // Null if the GPU gives no stream or events.
@@ -25,6 +30,8 @@ class GraphRun {
   GraphRun(Device* device, ggml_backend_t inner);
 
   ggml_status Compute(ggml_cgraph* graph);
+  // After an exception: what is known of the graph may be half of it.
+  void Forget() { step_graph_.Forget(); }
 
  private:
   enum class Kind { kSetRows, kDone, kAttention, kGeneric };
@@ -69,6 +76,7 @@ class GraphRun {
   std::vector<AttentionJob> attention_;
   std::vector<uint8_t> graph_memory_;
   DeviceBlock write_workspace_;
+  ByteRange read_beside_[2];  // rows that the last write's rest may be reading
   bool told_generic_ = false;
 };
 

@@ -34,8 +34,11 @@ inline RecentLayout MakeRecentLayout(const kvarn_plane& key, const kvarn_plane& 
   const auto group = static_cast<size_t>(key.Group());
   r.n_tiles = static_cast<int32_t>(key.n_tiles);
   r.n_streams = n_streams;
-  // Tiles that rows in order touch, and those that are open before.
-  r.n_copies = n_rows / key.Group() + (2 + key.n_slots) * n_streams;
+  // Tiles that rows in order touch, and those that are open before in the few streams that have
+  // many rows.
+  const int32_t whole_tiles = n_rows / key.Group();
+  const int32_t streams = n_streams < whole_tiles + 1 ? n_streams : whole_tiles + 1;
+  r.n_copies = whole_tiles + 2 * n_streams + key.n_slots * streams;
   const auto copies = static_cast<size_t>(r.n_copies);
   const auto heads = static_cast<size_t>(n_kv_heads);
   const auto all = static_cast<size_t>(n_streams) * static_cast<size_t>(r.n_tiles);

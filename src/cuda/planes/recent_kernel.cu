@@ -9,6 +9,7 @@ namespace kvarn::cuda {
 namespace {
 
 constexpr int kBeginThreads = 1024;
+constexpr int kStreamBits = 1024;
 constexpr int kCopyThreads = 256;
 
 __device__ const uint8_t* PlaneOf(const RecentParams& p, int part, int stream, int head) {
@@ -21,8 +22,9 @@ __device__ const TileEntry& EntryOf(const RecentParams& p, int part, int stream,
   return reinterpret_cast<const TileEntry*>(plane + p.source[part].tiles_at)[tile];
 }
 
-// One CTA: numbers the tiles that the rows belong to, and those that are open and no sinks: writing
-// may seal them. Tiles that are sealed now have none: writing opens them again.
+// One CTA: numbers the tiles that the rows belong to, and those of the same streams that are open
+// and no sinks: writing may seal them. Tiles that are sealed now have none: writing opens them
+// again.
 __global__ void __launch_bounds__(kBeginThreads)
     RecentBeginKernel(const __grid_constant__ RecentParams p) {
   const auto thread = static_cast<int>(threadIdx.x);
@@ -31,11 +33,13 @@ __global__ void __launch_bounds__(kBeginThreads)
   auto* tiles = reinterpret_cast<int32_t*>(p.block + layout.tiles);
   auto* rows = reinterpret_cast<int32_t*>(p.block + layout.rows);
   __shared__ int n;
+  __shared__ unsigned has_rows[kStreamBits / 32];  // one bit a stream, modulo kStreamBits
   const int64_t all = static_cast<int64_t>(layout.n_streams) * layout.n_tiles;
   for (int64_t i = thread; i < all; i += kBeginThreads) places[i] = -1;
   for (int i = thread; i < layout.n_copies; i += kBeginThreads) tiles[i] = -1;
   for (int i = thread; i < layout.n_copies * p.group; i += kBeginThreads) rows[i] = -1;
   if (thread == 0) n = 0;
+  if (thread < kStreamBits / 32) has_rows[thread] = 0;
   __syncthreads();
   const auto find = [&](int i, int64_t* row) {
     *row = p.rows[i];
@@ -55,10 +59,15 @@ __global__ void __launch_bounds__(kBeginThreads)
   for (int i = thread; i < p.n_rows; i += kBeginThreads) {
     int64_t row = 0;
     const int tile = find(i, &row);
-    if (tile >= 0) number(tile);
+    if (tile < 0) continue;
+    const int stream = tile / layout.n_tiles % kStreamBits;
+    atomicOr(&has_rows[stream / 32], 1U << (stream % 32));
+    number(tile);
   }
+  __syncthreads();
   for (int i = thread; i < layout.n_streams * p.n_slots; i += kBeginThreads) {
     const int stream = i / p.n_slots;
+    if ((has_rows[stream % kStreamBits / 32] >> (stream % 32) & 1U) == 0) continue;
     const auto* slots =
         reinterpret_cast<const SlotEntry*>(PlaneOf(p, 0, stream, 0) + p.source[0].slots_at);
     const SlotEntry& slot = slots[i % p.n_slots];

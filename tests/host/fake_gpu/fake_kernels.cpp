@@ -12,8 +12,24 @@
 #include "cache/plane.h"
 #include "host.h"
 #include "kvarn/kvarn_cuda.h"
+#include "rest.h"
 
 namespace {
+
+// The rows that the rest of the last write reads, until its stream is waited for.
+struct Rest {
+  const void* stream;
+  const uint8_t* begin[2];
+  const uint8_t* end[2];
+};
+thread_local Rest rest = {};
+
+bool IsReadByRest(const void* begin, const void* end) {
+  for (int i = 0; i < 2; ++i) {
+    if (rest.stream != nullptr && begin < rest.end[i] && end > rest.begin[i]) return true;
+  }
+  return false;
+}
 
 constexpr size_t kWorkspace = 4096;  // life of every stream, when the plan was made
 // Limits of writes (kvarn_cuda.h).
@@ -100,6 +116,10 @@ void Attend(const kvarn_attention& c, const Head& rows, size_t stream, size_t to
 
 }  // namespace
 
+void fake_gpu::RestIsAwaited(const void* stream) {
+  if (rest.stream == stream) rest.stream = nullptr;
+}
+
 extern "C" {
 
 size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_write* calls, int32_t n) {
@@ -143,9 +163,15 @@ kvarn_status kvarn_cuda_planes_write_first(const kvarn_cuda_plane_write* calls, 
                                            const void*, void* workspace, void* stream) {
   return kvarn_cuda_planes_write(calls, n_calls, workspace, stream);
 }
-kvarn_status kvarn_cuda_planes_write_rest(const kvarn_cuda_plane_write*, int32_t,
-                                          const void* recent, void*, void*) {
-  return recent == nullptr ? KVARN_ERROR_ARGUMENT : KVARN_OK;
+kvarn_status kvarn_cuda_planes_write_rest(const kvarn_cuda_plane_write* calls, int32_t n_calls,
+                                          const void* recent, void*, void* stream) {
+  if (recent == nullptr || n_calls != 2) return KVARN_ERROR_ARGUMENT;
+  rest.stream = stream;
+  for (int i = 0; i < 2; ++i) {
+    rest.begin[i] = reinterpret_cast<const uint8_t*>(calls[i].x);
+    rest.end[i] = rest.begin[i] + calls[i].n_rows * calls[i].row_stride;
+  }
+  return KVARN_OK;
 }
 
 size_t kvarn_cuda_attention_workspace_bytes(const kvarn_attention* call) {
@@ -170,8 +196,9 @@ kvarn_status kvarn_cuda_recent_copy(const kvarn_cuda_plane_write* writes, void* 
   return KVARN_OK;
 }
 kvarn_status kvarn_cuda_recent_view(const kvarn_cuda_plane_write*, const void*, int32_t,
-                                    kvarn_cuda_recent*) {
-  return KVARN_ERROR_UNSUPPORTED;
+                                    kvarn_cuda_recent* view) {
+  *view = {};
+  return KVARN_OK;
 }
 
 int32_t kvarn_cuda_attention_reads_recent(const kvarn_attention* call) {
@@ -191,6 +218,12 @@ kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, const kvarn_
 kvarn_status kvarn_cuda_attention_run(const kvarn_attention* call, const kvarn_cuda_recent*,
                                       void* workspace, void*) {
   const kvarn_attention& c = *call;
+  const auto* out = reinterpret_cast<const uint8_t*>(c.out);
+  const auto tokens = static_cast<size_t>(c.n_streams) * static_cast<size_t>(c.n_tokens);
+  if (IsReadByRest(out, out + tokens * c.out_token_stride)) {
+    std::fprintf(stderr, "fake GPU: attention overwrites rows that are still read\n");
+    return KVARN_ERROR_ARGUMENT;
+  }
   for (int stream = 0; stream < c.n_streams; ++stream) {
     uint64_t life = 0;
     if (!LifeOf(c, stream, &life)) return KVARN_ERROR_ARGUMENT;

@@ -6,11 +6,25 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
+
+#include "rest.h"
 
 namespace {
 // Before each block lies its size, behind it what nobody may change.
 constexpr size_t kEdge = 256;
 constexpr char kCanary = 0x5A;
+
+// Which stream each event was recorded on last.
+struct Events {
+  std::mutex mutex;
+  std::map<cudaEvent_t, cudaStream_t> recorded;
+};
+Events& AllEvents() {
+  static auto* events = new Events;
+  return *events;
+}
 }  // namespace
 
 extern "C" {
@@ -61,12 +75,19 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = reinterpret_cast<cudaStream_t>(1);
+  *stream = reinterpret_cast<cudaStream_t>(new char);
   return cudaSuccess;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete reinterpret_cast<char*>(stream);
+  return cudaSuccess;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned) {
+  const std::lock_guard<std::mutex> lock(AllEvents().mutex);
+  fake_gpu::RestIsAwaited(AllEvents().recorded[event]);
+  return cudaSuccess;
+}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = reinterpret_cast<cudaEvent_t>(new char);
   return cudaSuccess;
@@ -75,7 +96,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete reinterpret_cast<char*>(event);
   return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard<std::mutex> lock(AllEvents().mutex);
+  AllEvents().recorded[event] = stream;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
   return cudaErrorStreamCaptureUnsupported;
 }
