@@ -315,6 +315,34 @@ TEST(PlaneWriteCall, OneOrTwoCallsAndAWorkspace) {
   kvarn_plane_destroy(plane);
 }
 
+TEST(PlaneWriteCall, TwoPartsWantTheCopiesOfTheCall) {
+  kvarn_plane_config config = {
+      {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CUDA, 4, 128, 128}, 1000, 128, 1};
+  kvarn_plane* planes[2] = {};
+  ASSERT_EQ(kvarn_plane_create(&config, &planes[0]), KVARN_OK);
+  config.format.role = KVARN_VALUE;
+  ASSERT_EQ(kvarn_plane_create(&config, &planes[1]), KVARN_OK);
+  kvarn_cuda_plane_write calls[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    calls[i].plane = planes[i];
+    calls[i].n_streams = calls[i].n_kv_heads = 1;
+  }
+  alignas(256) uint8_t memory[512] = {};
+  const auto first = [&](int32_t n, const void* recent) {
+    return kvarn_cuda_planes_write_first(calls, n, recent, memory, nullptr);
+  };
+  const auto rest = [&](int32_t n, const void* recent) {
+    return kvarn_cuda_planes_write_rest(calls, n, recent, memory, nullptr);
+  };
+  EXPECT_EQ(first(2, nullptr), KVARN_OK);  // no rows, and all of them at once
+  EXPECT_EQ(rest(2, nullptr), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(first(2, memory), KVARN_ERROR_ARGUMENT);  // a call that has no copies
+  EXPECT_EQ(first(1, memory), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(first(2, memory + 1), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_attention_reads_recent(nullptr), 0);
+  for (kvarn_plane* plane : planes) kvarn_plane_destroy(plane);
+}
+
 TEST(EncodeCall, WrongCallsAreAnswered) {
   kvarn_format format = {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CPU, 4, 128, 128};
   EXPECT_EQ(kvarn_cuda_encode(nullptr, KVARN_FP16, nullptr, 0, nullptr, nullptr),
