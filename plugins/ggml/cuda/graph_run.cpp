@@ -251,9 +251,9 @@ kvarn_status GraphRun::RunSetRows(const SetRowsJob& job) {
     status = recent_.Keep(job.parts[0].kv, writes, handoff_.stream(), &recent);
     if (status != KVARN_OK) return status;
   }
-  for (int i = 0; i < job.n_parts; ++i) read_beside_[i] = BytesOf(writes[i]);
   status = kvarn_cuda_planes_write_first(writes, job.n_parts, recent, workspace, handoff_.stream());
   if (status != KVARN_OK || recent == nullptr) return status;
+  for (int i = 0; i < 2; ++i) read_beside_[i] = BytesOf(writes[i]);
   return kvarn_cuda_planes_write_rest(writes, job.n_parts, recent, workspace, handoff_.Fork());
 }
 

@@ -9,11 +9,11 @@ namespace kvarn::cuda {
 namespace {
 
 kvarn_status MakeParams(const kvarn_cuda_plane_write* calls, void* recent, RecentParams* p) {
-  if (!IsRecentLegal(calls) || recent == nullptr || !Aligned(recent, 256))
-    return KVARN_ERROR_ARGUMENT;
   *p = {};
   p->layout = LayoutOfRecent(calls);
-  if (p->layout.bytes == 0) return KVARN_ERROR_ARGUMENT;
+  if (p->layout.bytes == 0 || recent == nullptr || !Aligned(recent, 256)) {
+    return KVARN_ERROR_ARGUMENT;
+  }
   p->block = static_cast<uint8_t*>(recent);
   p->plane_rows = calls[0].plane->config.n_rows;
   p->n_kv_heads = calls[0].n_kv_heads;
@@ -45,7 +45,7 @@ kvarn_status MakeParams(const kvarn_cuda_plane_write* calls, void* recent, Recen
 }  // namespace kvarn::cuda
 
 size_t kvarn_cuda_recent_bytes(const kvarn_cuda_plane_write* calls) {
-  return kvarn::cuda::IsRecentLegal(calls) ? kvarn::cuda::LayoutOfRecent(calls).bytes : 0;
+  return kvarn::cuda::LayoutOfRecent(calls).bytes;
 }
 
 kvarn_status kvarn_cuda_recent_begin(const kvarn_cuda_plane_write* calls, void* recent,
@@ -68,12 +68,11 @@ kvarn_status kvarn_cuda_recent_copy(const kvarn_cuda_plane_write* calls, void* r
 
 kvarn_status kvarn_cuda_recent_view(const kvarn_cuda_plane_write* calls, const void* recent,
                                     int32_t first_stream, kvarn_cuda_recent* view) {
-  if (!kvarn::cuda::IsRecentLegal(calls) || recent == nullptr || view == nullptr ||
-      first_stream < 0 || first_stream >= calls[0].n_streams) {
+  const kvarn::cuda::RecentLayout layout = kvarn::cuda::LayoutOfRecent(calls);
+  if (layout.bytes == 0 || recent == nullptr || view == nullptr || first_stream < 0 ||
+      first_stream >= layout.n_streams) {
     return KVARN_ERROR_ARGUMENT;
   }
-  const kvarn::cuda::RecentLayout layout = kvarn::cuda::LayoutOfRecent(calls);
-  if (layout.bytes == 0) return KVARN_ERROR_ARGUMENT;
   const auto* block = static_cast<const uint8_t*>(recent);
   const int64_t row = int64_t{sizeof(uint16_t)} * layout.n_copies * calls[0].plane->Group();
   *view = {};
