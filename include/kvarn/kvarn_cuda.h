@@ -337,8 +337,9 @@ KVARN_API size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_
 KVARN_API kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_t n_calls,
                                                void* workspace, void* stream);
 
-// Recent tiles: exact copies of the tiles that the rows of a call belong to and of those of the
-// same streams that are open before it, for the attention of the same tokens. A prompt seals tiles
+// Recent tiles: exact copies of the tiles that the rows of a call belong to (of those that are
+// sealed before it, only such as it writes anew as a whole) and of those of the same streams that
+// are open before it, for the attention of the same tokens. A prompt seals tiles
 // while it is written, which its own first tokens would read quantised; with copies all its tokens
 // read the rows of the call exact, and of tiles that were open before the call those that were
 // there. Memory grows with the rows of a call, not with the cache, and serves one layer after the

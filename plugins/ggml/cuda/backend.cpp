@@ -7,6 +7,8 @@
 
 #include "buffer.h"
 #include "cuda/graph_run.h"
+#include "graph_nodes.h"
+#include "host.h"
 #include "log.h"
 
 namespace kvarn::ggml_plugin {
@@ -86,10 +88,26 @@ void EventWait(ggml_backend_t backend, ggml_backend_event_t event) {
   inner->iface.event_wait(inner, event);
 }
 
+// The rows of a batch have to stay where they are while they are encoded, which is beside
+// attention. Hosts would give their place to its output.
+void KeepRows(ggml_cgraph* cgraph, ggml_backend_graph_optimize_params* params) {
+  const GraphNodes graph = {Host().ggml_graph_nodes(cgraph), Host().ggml_graph_n_nodes(cgraph)};
+  for (int i = 0; i < graph.n; ++i) {
+    if (graph[i]->op != GGML_OP_SET_ROWS) continue;
+    const KvTensor* kv = FindKv(graph[i]);
+    if (kv == nullptr) continue;
+    if (const ggml_tensor* attention = FindAttention(graph, i, kv)) {
+      params->add_alloc_dep(params->user_data, graph[i]->src[0],
+                            const_cast<ggml_tensor*>(attention));
+    }
+  }
+}
+
 void GraphOptimize(ggml_backend_t backend, ggml_cgraph* graph,
                    ggml_backend_graph_optimize_params* params) {
   ggml_backend_t inner = BackendOf(backend)->inner;
-  inner->iface.graph_optimize(inner, graph, params);
+  if (inner->iface.graph_optimize != nullptr) inner->iface.graph_optimize(inner, graph, params);
+  KeepRows(graph, params);
 }
 
 ggml_guid_t Guid() {
@@ -115,7 +133,7 @@ ggml_backend_t NewGpuBackend(Device* device, const char* params) {
   interface.graph_compute = GraphCompute;
   interface.event_record = EventRecord;
   interface.event_wait = EventWait;
-  interface.graph_optimize = inner->iface.graph_optimize != nullptr ? GraphOptimize : nullptr;
+  interface.graph_optimize = GraphOptimize;
   return new ggml_backend{Guid(), interface, &device->ggml, backend.release()};
 }
 

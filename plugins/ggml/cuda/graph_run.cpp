@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "counters.h"
 #include "f16_windows.h"
@@ -54,21 +55,17 @@ kvarn_cuda_plane_write WriteOf(const SetRowsPart& part) {
   return write;
 }
 
-// The rows of a call, whole rows of all heads.
-ByteRange BytesOf(const kvarn_cuda_plane_write& write) {
-  const auto begin = reinterpret_cast<uintptr_t>(write.x);
+// Whether the output takes the place of rows that a write reads, whole rows of all heads.
+bool Overwrites(const kvarn_attention& call, const kvarn_cuda_plane_write& write) {
+  const auto out = reinterpret_cast<uintptr_t>(call.out);
+  const uintptr_t out_end = out +
+                            (static_cast<size_t>(call.n_streams) - 1) * call.out_stream_stride +
+                            static_cast<size_t>(call.n_tokens) * call.out_token_stride;
+  const auto rows = reinterpret_cast<uintptr_t>(write.x);
   const int64_t heads = write.n_kv_heads * write.head_stride;
-  const int64_t bytes = (write.n_rows - 1) * write.row_stride + heads;
-  return {begin, begin + static_cast<uintptr_t>(write.n_rows > 0 ? bytes : 0)};
+  const auto bytes = static_cast<uintptr_t>((write.n_rows - 1) * write.row_stride + heads);
+  return out < rows + bytes && rows < out_end;
 }
-
-ByteRange OutputOf(const kvarn_attention& call) {
-  const auto begin = reinterpret_cast<uintptr_t>(call.out);
-  return {begin, begin + (static_cast<size_t>(call.n_streams) - 1) * call.out_stream_stride +
-                     static_cast<size_t>(call.n_tokens) * call.out_token_stride};
-}
-
-bool Overlap(const ByteRange& a, const ByteRange& b) { return a.begin < b.end && b.begin < a.end; }
 
 size_t WritesOf(const SetRowsJob& job, kvarn_cuda_plane_write (&writes)[2]) {
   for (int i = 0; i < job.n_parts; ++i) writes[i] = WriteOf(job.parts[i]);
@@ -201,9 +198,11 @@ kvarn_status GraphRun::AgreeOn(const AttentionJob& job) {
   auto* keys = const_cast<KvTensor*>(job.keys);
   auto* values = const_cast<KvTensor*>(job.values);
   if (!keys->touched() && !values->touched()) return KVARN_OK;
+  kvarn_status status = FinishWrites();
+  if (status != KVARN_OK) return status;
   handoff_.Synchronize();
   uint64_t history = 0;
-  const kvarn_status status = Agree(keys, values, &history);
+  status = Agree(keys, values, &history);
   if (status != KVARN_OK) return status;
   keys->SetHistory(history);
   keys->SetTouched(false);
@@ -239,31 +238,48 @@ ggml_status GraphRun::RunInner(ggml_cgraph* graph, int first, int end) {
   return status;
 }
 
-// Where attention reads copies of recent tiles, these are encoded beside it.
+// Where attention reads copies of recent tiles, these are encoded beside it, and only once it has
+// been launched: it leaves multiprocessors free, but cannot share one with the encoder.
 kvarn_status GraphRun::RunSetRows(const SetRowsJob& job) {
-  handoff_.Join();  // the layer before uses the same memory
+  kvarn_status status = FinishWrites();  // the layer before uses the same memory
+  if (status != KVARN_OK) return status;
   kvarn_cuda_plane_write writes[2];
   uint8_t* workspace = write_workspace_.Get(WritesOf(job, writes));
   if (workspace == nullptr) return KVARN_ERROR_MEMORY;
   const void* recent = nullptr;
-  kvarn_status status = KVARN_OK;
   if (job.n_parts == 2) {
     status = recent_.Keep(job.parts[0].kv, writes, handoff_.stream(), &recent);
     if (status != KVARN_OK) return status;
   }
   status = kvarn_cuda_planes_write_first(writes, job.n_parts, recent, workspace, handoff_.stream());
   if (status != KVARN_OK || recent == nullptr) return status;
-  for (int i = 0; i < 2; ++i) read_beside_[i] = BytesOf(writes[i]);
-  return kvarn_cuda_planes_write_rest(writes, job.n_parts, recent, workspace, handoff_.Fork());
+  rest_ = {{writes[0], writes[1]}, recent, workspace};
+  handoff_.MayFork();
+  return KVARN_OK;
+}
+
+kvarn_status GraphRun::RunRest(cudaStream_t stream) {
+  const WriteRest rest = std::exchange(rest_, {});
+  if (rest.recent == nullptr) return KVARN_OK;
+  return kvarn_cuda_planes_write_rest(rest.writes, 2, rest.recent, rest.workspace, stream);
+}
+
+// In order with all that comes after it on our stream.
+kvarn_status GraphRun::FinishWrites() {
+  const kvarn_status status = RunRest(handoff_.stream());
+  handoff_.Join();
+  return status;
 }
 
 // On decoded copies, and waiting for the GPU: context shifts, odd views.
 kvarn_status GraphRun::RunGeneric(ggml_tensor* node) {
+  kvarn_status status = FinishWrites();
+  if (status != KVARN_OK) return status;
   handoff_.Synchronize();
   ggml_tensor copy;
   ggml_tensor sources[GGML_MAX_SRC];
   F16Windows windows(device_->memory);
-  const kvarn_status status = windows.Open(*node, &copy, sources);
+  status = windows.Open(*node, &copy, sources);
   if (status != KVARN_OK) return status;
   if (RunSingleNode(inner_, &copy, &graph_memory_) != GGML_STATUS_SUCCESS) {
     return KVARN_ERROR_UNSUPPORTED;
@@ -275,7 +291,7 @@ kvarn_status GraphRun::RunGeneric(ggml_tensor* node) {
 
 kvarn_status GraphRun::RunAttention(const AttentionJob& job) {
   // A node of the generic kind before it, of this graph, may have written these caches.
-  const kvarn_status status = AgreeOn(job);
+  kvarn_status status = AgreeOn(job);
   if (status != KVARN_OK) return status;
   handoff_.ToOurs();
   if (!recording_) counters.attention_calls.fetch_add(1, std::memory_order_relaxed);
@@ -283,13 +299,15 @@ kvarn_status GraphRun::RunAttention(const AttentionJob& job) {
   kvarn_cuda_recent recent;
   const bool copies =
       kvarn_cuda_attention_reads_recent(&job.call) != 0 && recent_.Find(job, &recent);
-  // The host may let the output take the place of rows that nothing of its own reads any more.
-  const bool overwrites =
-      std::any_of(std::begin(read_beside_), std::end(read_beside_),
-                  [&](const ByteRange& rows) { return Overlap(rows, OutputOf(job.call)); });
-  if (!copies || overwrites) handoff_.Join();
-  return plans_.Run(job.call, copies ? &recent : nullptr, Mix(job.keys->history(), first_stream),
-                    handoff_.stream());
+  // GraphOptimize (backend.cpp) asks the host to leave these rows where they are.
+  const bool overwrites = rest_.recent != nullptr && (Overwrites(job.call, rest_.writes[0]) ||
+                                                      Overwrites(job.call, rest_.writes[1]));
+  if (!copies || overwrites) status = FinishWrites();
+  if (status != KVARN_OK) return status;
+  status = plans_.Run(job.call, copies ? &recent : nullptr, Mix(job.keys->history(), first_stream),
+                      handoff_.stream());
+  if (status != KVARN_OK || rest_.recent == nullptr) return status;
+  return RunRest(handoff_.Fork());
 }
 
 kvarn_status GraphRun::RunStep(const GraphNodes& graph, const Step& step) {
@@ -327,6 +345,7 @@ void GraphRun::NoteWrites() {
 
 // After a graph that broke off: some of its caches have its rows, others do not.
 void GraphRun::MarkAllTouched() {
+  rest_ = {};
   for (const SetRowsJob& job : set_rows_) {
     for (int i = 0; i < job.n_parts; ++i) job.parts[i].kv->SetTouched(true);
   }
@@ -339,6 +358,8 @@ ggml_status GraphRun::TrySteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   kvarn_status status = KVARN_OK;
   for (const Step& step : steps_) {
     if (HasWork(graph, next, step.node)) {
+      status = FinishWrites();
+      if (status != KVARN_OK) break;
       const ggml_status inner_status = RunInner(cgraph, next, step.node);
       if (inner_status != GGML_STATUS_SUCCESS) {
         MarkAllTouched();
@@ -349,6 +370,7 @@ ggml_status GraphRun::TrySteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
     if (status != KVARN_OK) break;
     next = step.node + 1;
   }
+  if (status == KVARN_OK) status = FinishWrites();
   handoff_.ToInner();
   if (status != KVARN_OK) {
     MarkAllTouched();

@@ -18,11 +18,6 @@
 
 namespace kvarn::ggml_plugin {
 
-struct ByteRange {
-  uintptr_t begin = 0;
-  uintptr_t end = 0;
-};
-
 class GraphRun {
  public:
   // Null if the GPU gives no stream or events.
@@ -35,6 +30,12 @@ class GraphRun {
 
  private:
   enum class Kind { kSetRows, kDone, kAttention, kGeneric };
+  // What a write has left for later: tiles whose copies attention reads.
+  struct WriteRest {
+    kvarn_cuda_plane_write writes[2];
+    const void* recent = nullptr;  // null: nothing is left
+    uint8_t* workspace = nullptr;
+  };
   struct Step {
     int node = 0;
     Kind kind = Kind::kDone;
@@ -57,6 +58,8 @@ class GraphRun {
   ggml_status RunInner(ggml_cgraph* graph, int first, int end);
   kvarn_status RunStep(const GraphNodes& graph, const Step& step);
   kvarn_status RunSetRows(const SetRowsJob& job);
+  kvarn_status RunRest(cudaStream_t stream);
+  kvarn_status FinishWrites();
   kvarn_status RunAttention(const AttentionJob& job);
   kvarn_status RunGeneric(ggml_tensor* node);
 
@@ -76,7 +79,7 @@ class GraphRun {
   std::vector<AttentionJob> attention_;
   std::vector<uint8_t> graph_memory_;
   DeviceBlock write_workspace_;
-  ByteRange read_beside_[2];  // rows that the last write's rest may be reading
+  WriteRest rest_;
   bool told_generic_ = false;
 };
 

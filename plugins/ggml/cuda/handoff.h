@@ -67,10 +67,10 @@ class Handoff {
     inner_->iface.event_wait(inner_, to_inner_);
     ours_ = false;
   }
-  // A stream beside ours, for one piece of work that begins when all before on ours has ended, and
-  // beside which ours goes on until Join or the next switch.
+  // From here on a stream beside ours may begin; Fork gives it work, which goes on beside ours
+  // until Join or the next switch.
+  void MayFork() { cudaEventRecord(fork_, stream_); }
   cudaStream_t Fork() {
-    cudaEventRecord(fork_, stream_);
     cudaStreamWaitEvent(side_, fork_, 0);
     forked_ = true;
     return side_;

@@ -56,7 +56,7 @@ class UnitCursor {
   // a, b: the first six fields of piece_. False if this worker has nothing to do in it.
   __device__ __forceinline__ bool Take(const DecodeParams& p, const int4& a, const int2& b) {
     if (a.z != kKind) return false;
-    const int sub = WorkerIndex<kWarps>() >> p.head_shift;
+    const int sub = Sub(p);
     if (sub >= b.x) {
       MarkEmpty(p);
       return false;
@@ -67,6 +67,12 @@ class UnitCursor {
     last_ = a.w + b.x;
     first_position_ = b.y;
     return true;
+  }
+  // Exact units go to the last workers first: a CTA with few units of both kinds has them done side
+  // by side, not one after the other.
+  __device__ __forceinline__ static int Sub(const DecodeParams& p) {
+    const int sub = WorkerIndex<kWarps>() >> p.head_shift;
+    return kKind == kExactUnits ? (p.n_warps >> p.head_shift) - 1 - sub : sub;
   }
   // The combine kernel looks at the partials of all workers of a piece.
   __device__ __forceinline__ void MarkEmpty(const DecodeParams& p) {

@@ -11,6 +11,7 @@ namespace {
 constexpr int kBeginThreads = 1024;
 constexpr int kStreamBits = 1024;
 constexpr int kCopyThreads = 256;
+constexpr int kCopyRows = 16;  // of a CTA: a few for each warp, so that many are on their way
 
 __device__ const uint8_t* PlaneOf(const RecentParams& p, int part, int stream, int head) {
   const RecentSource& s = p.source[part];
@@ -23,8 +24,8 @@ __device__ const TileEntry& EntryOf(const RecentParams& p, int part, int stream,
 }
 
 // One CTA: numbers the tiles that the rows belong to, and those of the same streams that are open
-// and no sinks: writing may seal them. Tiles that are sealed now have none: writing opens them
-// again.
+// and no sinks: writing may seal them. Tiles that are sealed now have a copy only if all their rows
+// are written anew; others would have to be decoded.
 __global__ void __launch_bounds__(kBeginThreads)
     RecentBeginKernel(const __grid_constant__ RecentParams p) {
   const auto thread = static_cast<int>(threadIdx.x);
@@ -50,8 +51,7 @@ __global__ void __launch_bounds__(kBeginThreads)
   };
   const auto number = [&](int tile) {
     if (atomicCAS(&places[tile], -1, -2) != -1) return;
-    const TileEntry& entry = EntryOf(p, 0, tile / layout.n_tiles, 0, tile % layout.n_tiles);
-    const int copy = entry.state == TileState::kSealed ? layout.n_copies : atomicAdd(&n, 1);
+    const int copy = atomicAdd(&n, 1);
     if (copy >= layout.n_copies) return;
     tiles[copy] = tile;
     atomicExch(&places[tile], copy);
@@ -82,13 +82,26 @@ __global__ void __launch_bounds__(kBeginThreads)
     if (tile < 0 || places[tile] < 0) continue;
     atomicMax(&rows[places[tile] * p.group + row % p.group], i);  // the last of a row counts
   }
+  __syncthreads();
+  for (int i = thread; i < layout.n_copies * p.group; i += kBeginThreads) {
+    const int tile = tiles[i / p.group];
+    if (tile < 0 || rows[i] >= 0) continue;
+    const TileEntry& entry = EntryOf(p, 0, tile / layout.n_tiles, 0, tile % layout.n_tiles);
+    if (entry.state == TileState::kSealed && entry.written.Get(i % p.group)) places[tile] = -1;
+  }
+  __syncthreads();
+  for (int i = thread; i < layout.n_copies; i += kBeginThreads) {
+    if (tiles[i] >= 0 && places[tiles[i]] < 0) tiles[i] = -1;
+  }
 }
 
-// One CTA a copy (x) of a head (y) of K or V (z); a warp a row. As writing does: a row with a NaN
-// or Inf becomes zeros, values are clamped to the range of fp16.
+// One CTA kCopyRows rows of a copy (x) of a head (y) of K or V (z); a warp a row. As writing does:
+// a row with a NaN or Inf becomes zeros, values are clamped to the range of fp16.
 __global__ void __launch_bounds__(kCopyThreads)
     RecentCopyKernel(const __grid_constant__ RecentParams p) {
-  const auto copy = static_cast<int>(blockIdx.x);
+  const int parts = p.group / kCopyRows;
+  const int copy = static_cast<int>(blockIdx.x) / parts;
+  const int first = static_cast<int>(blockIdx.x) % parts * kCopyRows;
   const auto head = static_cast<int>(blockIdx.y);
   const auto part = static_cast<int>(blockIdx.z);
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -104,7 +117,8 @@ __global__ void __launch_bounds__(kCopyThreads)
       static_cast<int64_t>(entry.slot) * p.group * s.dim;
   const auto* rows = reinterpret_cast<const int32_t*>(p.block + layout.rows) + copy * p.group;
   uint16_t* to = s.copies + (static_cast<int64_t>(head) * layout.n_copies + copy) * p.group * s.dim;
-  for (int g = static_cast<int>(threadIdx.x) / 32; g < p.group; g += kCopyThreads / 32) {
+  for (int i = static_cast<int>(threadIdx.x) / 32; i < kCopyRows; i += kCopyThreads / 32) {
+    const int g = first + i;
     const int row = rows[g];
     uint16_t* out = to + g * s.dim;
     if (row < 0) {
@@ -132,7 +146,7 @@ void LaunchRecentBegin(const RecentParams& params, void* stream) {
 }
 
 void LaunchRecentCopy(const RecentParams& params, void* stream) {
-  const dim3 grid(static_cast<unsigned>(params.layout.n_copies),
+  const dim3 grid(static_cast<unsigned>(params.layout.n_copies * (params.group / kCopyRows)),
                   static_cast<unsigned>(params.n_kv_heads), 2);
   LaunchKernel(RecentCopyKernel, grid, kCopyThreads, params, stream);
 }

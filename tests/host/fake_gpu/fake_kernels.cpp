@@ -16,9 +16,10 @@
 
 namespace {
 
-// The rows that the rest of the last write reads, until its stream is waited for.
+// The rows that the rest of the last write reads, until its stream is waited for, or until it runs
+// on the stream of those who may overwrite them.
 struct Rest {
-  const void* stream;
+  const void* stream;  // null: nothing is left to read; of rest itself: it has no stream yet
   const uint8_t* begin[2];
   const uint8_t* end[2];
 };
@@ -160,17 +161,22 @@ kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_
 }
 
 kvarn_status kvarn_cuda_planes_write_first(const kvarn_cuda_plane_write* calls, int32_t n_calls,
-                                           const void*, void* workspace, void* stream) {
+                                           const void* recent, void* workspace, void* stream) {
+  rest.stream = recent != nullptr ? &rest : nullptr;
+  for (int i = 0; i < 2 && recent != nullptr; ++i) {
+    rest.begin[i] = reinterpret_cast<const uint8_t*>(calls[i].x);
+    rest.end[i] = rest.begin[i] + calls[i].n_rows * calls[i].row_stride;
+  }
   return kvarn_cuda_planes_write(calls, n_calls, workspace, stream);
 }
 kvarn_status kvarn_cuda_planes_write_rest(const kvarn_cuda_plane_write* calls, int32_t n_calls,
                                           const void* recent, void*, void* stream) {
-  if (recent == nullptr || n_calls != 2) return KVARN_ERROR_ARGUMENT;
-  rest.stream = stream;
-  for (int i = 0; i < 2; ++i) {
-    rest.begin[i] = reinterpret_cast<const uint8_t*>(calls[i].x);
-    rest.end[i] = rest.begin[i] + calls[i].n_rows * calls[i].row_stride;
+  if (recent == nullptr || n_calls != 2 || rest.stream != &rest ||
+      rest.begin[0] != reinterpret_cast<const uint8_t*>(calls[0].x)) {
+    std::fprintf(stderr, "fake GPU: the rest of no write\n");
+    return KVARN_ERROR_ARGUMENT;
   }
+  rest.stream = stream;
   return KVARN_OK;
 }
 
@@ -216,10 +222,11 @@ kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, const kvarn_
 }
 
 kvarn_status kvarn_cuda_attention_run(const kvarn_attention* call, const kvarn_cuda_recent*,
-                                      void* workspace, void*) {
+                                      void* workspace, void* run_stream) {
   const kvarn_attention& c = *call;
   const auto* out = reinterpret_cast<const uint8_t*>(c.out);
   const auto tokens = static_cast<size_t>(c.n_streams) * static_cast<size_t>(c.n_tokens);
+  fake_gpu::RestIsAwaited(run_stream);
   if (IsReadByRest(out, out + tokens * c.out_token_stride)) {
     std::fprintf(stderr, "fake GPU: attention overwrites rows that are still read\n");
     return KVARN_ERROR_ARGUMENT;
