@@ -321,6 +321,9 @@ typedef struct kvarn_cuda_plane_write {
   const float* query;
   int32_t heads_per_kv;
   int64_t query_row_stride, query_head_stride;
+  // Device, kvarn_cuda_planes_taken_bytes, aligned to 64: kvarn_cuda_planes_take was enqueued for
+  // this call. Or null.
+  void* taken;
 } kvarn_cuda_plane_write;
 
 // Bytes of workspace (device, aligned to 256) for calls of at most these shapes; 0 if they are not
@@ -336,6 +339,19 @@ KVARN_API size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_
 // not legal; nothing is enqueued then. A row for which only sinks have slots is lost.
 KVARN_API kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_t n_calls,
                                                void* workspace, void* stream);
+
+// A step of a decoding host mostly writes rows that continue open tiles. For such rows the tables
+// of all planes of all layers can be brought up to date at once, before the first of them is there:
+// kvarn_cuda_planes_take for any number of calls (host) that share no plane, each with a `taken`
+// block of its own. Each call must then be written once, before its planes take part in anything
+// else; whether its rows could be taken is decided on the device, and those of planes where they
+// could not are written as ever. x and query are not read, but query must be null if it will be.
+// KVARN_ERROR_* as kvarn_cuda_planes_write.
+//
+// Bytes of a block for a call; 0 if it is not legal or has more than 32 rows.
+KVARN_API size_t kvarn_cuda_planes_taken_bytes(const kvarn_cuda_plane_write* call);
+KVARN_API kvarn_status kvarn_cuda_planes_take(const kvarn_cuda_plane_write* calls, int32_t n_calls,
+                                              void* stream);
 
 // Recent tiles: exact copies of the tiles that the rows of a call belong to (of those that are
 // sealed before it, only such as it writes anew as a whole) and of those of the same streams that

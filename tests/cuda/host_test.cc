@@ -315,6 +315,38 @@ TEST(PlaneWriteCall, OneOrTwoCallsAndAWorkspace) {
   kvarn_plane_destroy(plane);
 }
 
+TEST(PlaneWriteCall, TakesFewRowsIntoBlocksOfTheirOwn) {
+  const kvarn_plane_config config = {
+      {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CUDA, 4, 128, 128}, 1000, 128, 1};
+  kvarn_plane* plane = nullptr;
+  ASSERT_EQ(kvarn_plane_create(&config, &plane), KVARN_OK);
+  kvarn_cuda_plane_write call = {};
+  call.plane = plane;
+  call.n_streams = 2;
+  call.n_kv_heads = 3;
+  call.n_rows = 32;
+  EXPECT_GE(kvarn_cuda_planes_taken_bytes(&call), 6U * 32 * sizeof(int32_t));
+  call.n_rows = 33;
+  EXPECT_EQ(kvarn_cuda_planes_taken_bytes(&call), 0U);
+  EXPECT_EQ(kvarn_cuda_planes_taken_bytes(nullptr), 0U);
+  EXPECT_EQ(kvarn_cuda_planes_take(nullptr, 1, nullptr), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_planes_take(&call, -1, nullptr), KVARN_ERROR_ARGUMENT);
+  alignas(64) uint8_t memory[256] = {};
+  call.n_rows = 1;
+  call.planes = memory;
+  call.plane_stride = static_cast<int64_t>(kvarn_plane_bytes(plane));
+  call.rows = reinterpret_cast<const int64_t*>(memory);
+  call.x = reinterpret_cast<const float*>(memory);
+  EXPECT_EQ(kvarn_cuda_planes_take(&call, 1, nullptr), KVARN_ERROR_ARGUMENT);  // without a block
+  call.taken = memory + 1;
+  EXPECT_EQ(kvarn_cuda_planes_take(&call, 1, nullptr), KVARN_ERROR_ARGUMENT);
+  EXPECT_EQ(kvarn_cuda_planes_write(&call, 1, nullptr, nullptr), KVARN_ERROR_ARGUMENT);
+  call.taken = memory;
+  call.n_rows = 33;
+  EXPECT_EQ(kvarn_cuda_planes_write(&call, 1, nullptr, nullptr), KVARN_ERROR_ARGUMENT);
+  kvarn_plane_destroy(plane);
+}
+
 TEST(PlaneWriteCall, TwoPartsWantTheCopiesOfTheCall) {
   kvarn_plane_config config = {
       {KVARN_KEY, KVARN_BALANCED, KVARN_ORDER_CUDA, 4, 128, 128}, 1000, 128, 1};

@@ -137,6 +137,24 @@ kvarn_status WriteInHalves(const kvarn_cuda_plane_write* writes, size_t recent_b
   return status;
 }
 
+// Takes the rows of all calls into the tables before there are any, then writes them.
+kvarn_status TakeAndWrite(std::vector<kvarn_cuda_plane_write> writes, void* workspace) {
+  const auto n = static_cast<int32_t>(writes.size());
+  std::vector<std::unique_ptr<DeviceArray<uint8_t>>> blocks;
+  std::vector<kvarn_cuda_plane_write> early;
+  for (kvarn_cuda_plane_write& write : writes) {
+    const size_t bytes = kvarn_cuda_planes_taken_bytes(&write);
+    blocks.push_back(std::make_unique<DeviceArray<uint8_t>>(std::vector<uint8_t>(bytes, 0xFF)));
+    write.taken = blocks.back()->get();
+    early.push_back(write);
+    early.back().x = reinterpret_cast<const float*>(blocks.back()->get());  // not read
+  }
+  kvarn_status status = kvarn_cuda_planes_take(early.data(), n, nullptr);
+  if (status == KVARN_OK) status = kvarn_cuda_planes_write(writes.data(), n, workspace, nullptr);
+  Check(cudaDeviceSynchronize(), "take and write");
+  return status;
+}
+
 int RunCase(const PlaneCase& c, int calls, unsigned seed) {
   Side key(c, KVARN_KEY);
   Side value(c, KVARN_VALUE);
@@ -154,10 +172,12 @@ int RunCase(const PlaneCase& c, int calls, unsigned seed) {
     const bool serial = random() % 4 == 0;
     const size_t recent_bytes = n == 2 ? kvarn_cuda_recent_bytes(writes.data()) : 0;
     const bool halves = recent_bytes != 0 && !serial && random() % 2 == 0;
-    const kvarn_status status =
-        halves ? WriteInHalves(writes.data(), recent_bytes, workspace.get())
-               : kvarn_cuda_planes_write(writes.data(), n, serial ? nullptr : workspace.get(),
-                                         nullptr);
+    const bool taken =
+        !halves && kvarn_cuda_planes_taken_bytes(writes.data()) != 0 && random() % 2 == 0;
+    void* space = serial ? nullptr : workspace.get();
+    const kvarn_status status = halves ? WriteInHalves(writes.data(), recent_bytes, workspace.get())
+                                : taken ? TakeAndWrite(writes, space)
+                                        : kvarn_cuda_planes_write(writes.data(), n, space, nullptr);
     if (status != KVARN_OK) {
       std::printf("FAILED %s: %s\n", c.name, kvarn_status_text(status));
       return 1;
@@ -166,7 +186,8 @@ int RunCase(const PlaneCase& c, int calls, unsigned seed) {
     char what[160];
     std::snprintf(what, sizeof(what), "%s, call %d of %zu rows (%s)%s", c.name, call, rows.size(),
                   source.Kind(),
-                  serial   ? " without workspace"
+                  taken    ? " taken before"
+                  : serial ? " without workspace"
                   : halves ? " in halves"
                            : "");
     if (!key.Equal(what) || !value.Equal(what)) return 1;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "counters.h"
@@ -67,11 +68,6 @@ bool Overwrites(const kvarn_attention& call, const kvarn_cuda_plane_write& write
   return out < rows + bytes && rows < out_end;
 }
 
-size_t WritesOf(const SetRowsJob& job, kvarn_cuda_plane_write (&writes)[2]) {
-  for (int i = 0; i < job.n_parts; ++i) writes[i] = WriteOf(job.parts[i]);
-  return kvarn_cuda_planes_write_workspace_bytes(writes, job.n_parts);
-}
-
 // Whether our kernels serve a write: its row numbers, head dims, and tails of few tiles.
 bool IsServed(const SetRowsJob& job) {
   for (int i = 0; i < job.n_parts; ++i) {
@@ -79,7 +75,8 @@ bool IsServed(const SetRowsJob& job) {
     if (indices->type != GGML_TYPE_I64 || indices->nb[0] != sizeof(int64_t)) return false;
   }
   kvarn_cuda_plane_write writes[2];
-  return WritesOf(job, writes) != 0;
+  for (int i = 0; i < job.n_parts; ++i) writes[i] = WriteOf(job.parts[i]);
+  return kvarn_cuda_planes_write_workspace_bytes(writes, job.n_parts) != 0;
 }
 
 // Of graphs for as many tokens and outputs, whatever is in the cache.
@@ -128,7 +125,8 @@ GraphRun::GraphRun(Device* device, ggml_backend_t inner)
       plans_(device->memory),
       recent_(device->memory),
       step_graph_(device->format.cuda_graphs),
-      write_workspace_(device->memory) {}
+      write_workspace_(device->memory),
+      taken_(device->memory) {}
 
 std::unique_ptr<GraphRun> GraphRun::New(Device* device, ggml_backend_t inner) {
   auto run = std::make_unique<GraphRun>(device, inner);
@@ -190,7 +188,62 @@ bool GraphRun::Plan(const GraphNodes& graph) {
     if (!checks_.CheckWrite(graph[i])) return false;
     PlanNode(graph, i);
   }
+  may_take_ = MayTake(graph);
   return true;
+}
+
+// The tables of all layers take the rows of a step of few tokens at once (kvarn_cuda_planes_take),
+// if nothing else than our kernels will use the caches until they are written.
+bool GraphRun::MayTake(const GraphNodes& graph) const {
+  std::set<const KvTensor*> caches;
+  for (const SetRowsJob& job : set_rows_) {
+    kvarn_cuda_plane_write writes[2];
+    for (int i = 0; i < job.n_parts; ++i) {
+      writes[i] = WriteOf(job.parts[i]);
+      if (!caches.insert(job.parts[i].kv).second) return false;
+      if (!IsReadyBefore(graph, 0, job.parts[i].indices)) return false;  // computed by a node
+      if (kvarn_cuda_planes_taken_bytes(&writes[i]) == 0) return false;
+    }
+    if (job.n_parts == 2 && kvarn_cuda_recent_bytes(writes) != 0) return false;
+  }
+  return !set_rows_.empty() && std::none_of(steps_.begin(), steps_.end(), [](const Step& step) {
+    return step.kind == Kind::kGeneric;
+  });
+}
+
+size_t GraphRun::WritesOf(const SetRowsJob& job, kvarn_cuda_plane_write (&writes)[2]) const {
+  const auto index = static_cast<size_t>(&job - set_rows_.data());
+  for (int i = 0; i < job.n_parts; ++i) {
+    writes[i] = WriteOf(job.parts[i]);
+    if (taken_at_ == nullptr) continue;
+    writes[i].taken = taken_at_ + (2 * index + static_cast<size_t>(i)) * taken_bytes_;
+  }
+  return kvarn_cuda_planes_write_workspace_bytes(writes, job.n_parts);
+}
+
+kvarn_status GraphRun::TakeRows() {
+  taken_at_ = nullptr;
+  if (!may_take_) return KVARN_OK;
+  constexpr size_t kAlign = 64;
+  taken_bytes_ = 0;
+  for (const SetRowsJob& job : set_rows_) {
+    for (int i = 0; i < job.n_parts; ++i) {
+      const kvarn_cuda_plane_write write = WriteOf(job.parts[i]);
+      taken_bytes_ = std::max(taken_bytes_, kvarn_cuda_planes_taken_bytes(&write));
+    }
+  }
+  taken_bytes_ = (taken_bytes_ + kAlign - 1) / kAlign * kAlign;
+  taken_at_ = taken_.Get(2 * set_rows_.size() * taken_bytes_);
+  if (taken_at_ == nullptr) return KVARN_OK;  // without
+  std::vector<kvarn_cuda_plane_write> all;
+  all.reserve(2 * set_rows_.size());
+  for (const SetRowsJob& job : set_rows_) {
+    kvarn_cuda_plane_write writes[2];
+    WritesOf(job, writes);
+    all.insert(all.end(), writes, writes + job.n_parts);
+  }
+  handoff_.ToOurs();
+  return kvarn_cuda_planes_take(all.data(), static_cast<int32_t>(all.size()), handoff_.stream());
 }
 
 // Waits for the GPU if the caches of this attention were touched. A failure leaves them so.
@@ -355,8 +408,9 @@ ggml_status GraphRun::TrySteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   plans_.BeginGraph();
   recent_.BeginGraph();
   int next = 0;
-  kvarn_status status = KVARN_OK;
+  kvarn_status status = TakeRows();
   for (const Step& step : steps_) {
+    if (status != KVARN_OK) break;
     if (HasWork(graph, next, step.node)) {
       status = FinishWrites();
       if (status != KVARN_OK) break;
@@ -367,7 +421,6 @@ ggml_status GraphRun::TrySteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
       }
     }
     status = RunStep(graph, step);
-    if (status != KVARN_OK) break;
     next = step.node + 1;
   }
   if (status == KVARN_OK) status = FinishWrites();

@@ -58,6 +58,9 @@ class GraphRun {
   ggml_status RunInner(ggml_cgraph* graph, int first, int end);
   kvarn_status RunStep(const GraphNodes& graph, const Step& step);
   kvarn_status RunSetRows(const SetRowsJob& job);
+  bool MayTake(const GraphNodes& graph) const;
+  kvarn_status TakeRows();
+  size_t WritesOf(const SetRowsJob& job, kvarn_cuda_plane_write (&writes)[2]) const;
   kvarn_status RunRest(cudaStream_t stream);
   kvarn_status FinishWrites();
   kvarn_status RunAttention(const AttentionJob& job);
@@ -79,6 +82,10 @@ class GraphRun {
   std::vector<AttentionJob> attention_;
   std::vector<uint8_t> graph_memory_;
   DeviceBlock write_workspace_;
+  bool may_take_ = false;  // the rows of all writes, before the first of them
+  DeviceBlock taken_;
+  uint8_t* taken_at_ = nullptr;  // of the first write, while they are taken
+  size_t taken_bytes_ = 0;       // of each write
   WriteRest rest_;
   bool told_generic_ = false;
 };

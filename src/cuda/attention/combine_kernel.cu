@@ -2,7 +2,8 @@
 //
 // Adds the pieces of one query row up, rotates what came from records back, and stores the output.
 // Starts while the main kernel still runs and waits for it on the device; small enough to sit
-// beside it on an SM.
+// beside it on an SM. While it waits it does its work once for nothing, so that its code is in the
+// instruction caches when it counts.
 #include <cuda_runtime.h>
 
 #include "cuda/attention/launch.h"
@@ -17,6 +18,7 @@ constexpr int kCombineWarps = 4;
 constexpr int kCombineThreads = kCombineWarps * kWarpSize;
 constexpr int kManyPieces = 16;  // from here on a row gets all warps of a CTA
 
+// Without `out` it stores nothing.
 template <int kParts>
 __device__ __forceinline__ void StoreRow(const DecodeParams& p, RowSum<kParts>* total, int head,
                                          unsigned char* out, int dim, float* buffer, int lane) {
@@ -31,7 +33,7 @@ __device__ __forceinline__ void StoreRow(const DecodeParams& p, RowSum<kParts>* 
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
     const int channel = kPartDim * part + 4 * lane;
-    if (channel >= dim) continue;
+    if (channel >= dim || out == nullptr) continue;
     float y[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -51,11 +53,37 @@ __device__ __forceinline__ void StoreRow(const DecodeParams& p, RowSum<kParts>* 
   }
 }
 
+// Adds what the other warps of the CTA have; then warp 0 has the total.
+template <int kParts>
+__device__ __forceinline__ void JoinWarps(RowSum<kParts> (*partial)[kWarpSize],
+                                          RowSum<kParts>* total, int warp, int lane) {
+  partial[warp][lane] = *total;
+  __syncthreads();
+  if (warp == 0) {
+    float highest = total->top;
+#pragma unroll
+    for (int w = 1; w < kCombineWarps; ++w) highest = fmaxf(highest, partial[w][lane].top);
+    total->MoveTop(highest);
+#pragma unroll
+    for (int w = 1; w < kCombineWarps; ++w) {
+      const RowSum<kParts>& other = partial[w][lane];
+      const float weight = Exp2(other.top - highest);
+      total->sum = fmaf(weight, other.sum, total->sum);
+#pragma unroll
+      for (int i = 0; i < kUnitKinds * kParts * 4; ++i) {
+        (&total->out[0][0][0])[i] =
+            fmaf(weight, (&other.out[0][0][0])[i], (&total->out[0][0][0])[i]);
+      }
+    }
+  }
+  __syncthreads();
+}
+
 // One row a warp, or with kShared one row a CTA.
 template <int kParts, bool kShared>
 __global__ void __launch_bounds__(kCombineThreads, 6)
     CombineKernel(const __grid_constant__ DecodeParams p) {
-  __shared__ RowSum<kParts> partial[kShared ? kCombineWarps : 1][kShared ? kWarpSize : 1];
+  __shared__ RowSum<kParts> partial[kShared ? kCombineWarps : 1][kWarpSize];
   __shared__ PartialItem items[kCombineWarps][kWarpSize];
   __shared__ float buffer[kShared ? 1 : kCombineWarps][kParts * kPartDim];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -80,30 +108,19 @@ __global__ void __launch_bounds__(kCombineThreads, 6)
   const QueryRow at = QueryRowAt(p, kv_head, row);
   auto* out = static_cast<unsigned char*>(p.call.out) + sequence * p.call.out_sequence_stride +
               at.token * p.call.out_token_stride + at.head * p.call.out_head_stride;
-  RowSum<kParts> total;
-  AwaitPrevious();
-  total.Add(p, row_at, row_step, kShared ? warp : 0, kShared ? kCombineWarps : 1, n_records, n, dim,
-            items[warp], lane);
-  if constexpr (kShared) {
-    partial[warp][lane] = total;
-    __syncthreads();
-    if (warp != 0) return;
-    float highest = total.top;
-#pragma unroll
-    for (int w = 1; w < kCombineWarps; ++w) highest = fmaxf(highest, partial[w][lane].top);
-    total.MoveTop(highest);
-#pragma unroll
-    for (int w = 1; w < kCombineWarps; ++w) {
-      const RowSum<kParts>& other = partial[w][lane];
-      const float weight = Exp2(other.top - highest);
-      total.sum = fmaf(weight, other.sum, total.sum);
-#pragma unroll
-      for (int i = 0; i < kUnitKinds * kParts * 4; ++i) {
-        (&total.out[0][0][0])[i] = fmaf(weight, (&other.out[0][0][0])[i], (&total.out[0][0][0])[i]);
-      }
-    }
+  const int first = kShared ? warp : 0;
+  // The first time a partial a warp will do, whatever it holds.
+#pragma unroll 1
+  for (int counts = 0; counts < 2; ++counts) {
+    if (counts != 0) AwaitPrevious();
+    RowSum<kParts> total;
+    total.Add(p, row_at, row_step, first, kShared ? kCombineWarps : 1, n_records,
+              counts != 0 ? n : min(n, first + 1), dim, items[warp], lane);
+    if constexpr (kShared) JoinWarps<kParts>(partial, &total, warp, lane);
+    if (kShared && warp != 0) continue;
+    StoreRow<kParts>(p, &total, at.head, counts != 0 ? out : nullptr, dim,
+                     buffer[kShared ? 0 : warp], lane);
   }
-  StoreRow<kParts>(p, &total, at.head, out, dim, buffer[kShared ? 0 : warp], lane);
 }
 
 template <int kParts, bool kShared>

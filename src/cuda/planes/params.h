@@ -12,6 +12,14 @@ namespace kvarn::cuda {
 
 inline constexpr int kMaxPlaneCalls = 2;   // the K and the V of a layer
 inline constexpr int kMaxPlaneSlots = 64;  // one bit each
+inline constexpr int kMostTakenRows = 32;
+
+// Where the rows of a call go in a plane whose tables have taken them already.
+struct TakenRows {
+  uint32_t took;                   // else nothing is taken yet
+  uint32_t queries;                // rows that have query statistics, one bit each
+  int32_t places[kMostTakenRows];  // slot * G + position, below 0: of no row of this plane
+};
 
 // Rows of a tile that lie among those of the call and in no slot yet.
 struct CallRows {
@@ -47,6 +55,7 @@ struct PlaneWriteParams {
   const uint8_t* query;  // fp32 rows, or null
   int32_t heads_per_kv;
   int64_t query_row_stride, query_head_stride;
+  TakenRows* taken;  // [n_streams][n_kv_heads], or null
   // What is left to the second kernel, or null: nothing is. [n_streams][n_kv_heads][n_jobs]: the
   // first n_slots jobs may read the memory of their slot, the others only rows of the call.
   PlaneJob* jobs;
@@ -63,6 +72,16 @@ struct PlaneWriteParams {
 struct PlaneWriteCalls {
   PlaneWriteParams call[kMaxPlaneCalls];
 };
+
+// Calls of many layers at once, as many as the arguments of a kernel hold.
+inline constexpr int kMaxTakenCalls = 64;
+struct PlaneTakeCalls {
+  PlaneWriteParams call[kMaxTakenCalls];
+};
+static_assert(sizeof(PlaneTakeCalls) <= 32764);
+
+// Fills `taken` of calls.
+void LaunchTake(const PlaneTakeCalls& calls, int n_calls, void* stream);
 
 // The two kernels: one CTA a plane, and one a job of a plane if a call has jobs. kColumns as for
 // the encoder, of the call with the longest rows.

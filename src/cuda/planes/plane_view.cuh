@@ -48,6 +48,7 @@ struct DevicePlane {
   __device__ PlaneJob* Jobs() const {
     return p.jobs == nullptr ? nullptr : p.jobs + Index() * p.n_jobs;
   }
+  __device__ TakenRows& Taken() const { return p.taken[Index()]; }
   __device__ CallRows* SlotRows() const { return p.slot_rows + Index() * p.n_slots; }
 
  private:

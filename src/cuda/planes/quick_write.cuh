@@ -2,7 +2,8 @@
 //
 // Calls of a few rows that only continue open tiles: 127 of 128 steps of a decoding host. What
 // writer.cuh does for them, but decided by whole warps from tables in registers: a chain of two
-// loads instead of ten, and none of the encoder's code.
+// loads instead of ten, and none of the encoder's code. The tables can take the rows long before
+// these are there (TakenRows): then storing them is all that is left.
 #pragma once
 
 #include "cuda/planes/query_row.cuh"
@@ -14,6 +15,42 @@ struct QuickState {
   uint32_t known;  // queries of rows that are written, one bit each
 };
 
+// Stores rows that the tables of the plane have taken, a warp a row.
+template <bool kKey, int kColumns>
+__device__ __forceinline__ void StoreTaken(const DevicePlane& plane, const TakenRows& taken,
+                                           QuickState* state) {
+  const PlaneWriteParams& p = plane.p;
+  const int dim = p.encode.head_dim;
+  const uint32_t queries = kKey ? taken.queries : 0;
+  if (queries != 0) {
+    if (threadIdx.x == 0) state->known = 0;
+    __syncthreads();
+  }
+  StoreCounts counts;
+  for (int i = Warp(); i < p.n_writes; i += kWarps) {
+    float x[kColumns];
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const int d = 32 * c + Lane();
+      x[c] = d < dim ? plane.CallRow(i)[d] : 0.0F;
+    }
+    const int place = taken.places[i];
+    if (place < 0) continue;
+    StoreRow<kColumns>(x, dim, plane.ExactTile(0) + static_cast<int64_t>(place) * dim, &counts);
+    if ((queries >> i & 1U) == 0) continue;
+    const bool known = KeepQuery<kColumns>(plane, i, place % p.encode.group);
+    if (known && Lane() == 0) atomicOr(&state->known, 1U << i);
+  }
+  counts.AddTo(&plane.Header().counts);
+  if (queries == 0) return;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int i = 0; i < p.n_writes; ++i) {
+    if ((state->known >> i & 1U) == 0) continue;
+    plane.Header().query_rows.Set(taken.places[i] % p.encode.group);
+  }
+}
+
 template <bool kKey, int kColumns>
 class QuickWriter {
  public:
@@ -24,11 +61,9 @@ class QuickWriter {
 
   // False, and nothing is written, where a row opens a tile or seals one.
   __device__ bool WriteCall() {
-    if (p_.n_writes > kMostRows || p_.n_slots > kWarpLanes) return false;
-    Load();
-    for (int i = 0; i < p_.n_writes; ++i) {
-      if (!Take(i)) return false;
-    }
+    if (!IsShort()) return false;
+    LoadRow(Warp(), x_);
+    if (!TakeRows()) return false;
     __syncthreads();  // every warp has read the tables
     Store();
     if (queries_ != 0) __syncthreads();
@@ -36,10 +71,34 @@ class QuickWriter {
     return true;
   }
 
+  // By one warp, for StoreTaken. Where rows cannot be taken the tables stay as they are.
+  __device__ void TakeCall(TakenRows* taken) {
+    const bool took = IsShort() && TakeRows();
+    if (took) {
+      taken->places[Lane()] = row_ < 0 ? -1 : slot_of_row_ * p_.encode.group + position_;
+      __syncwarp();
+      StoreTables();
+    }
+    if (Lane() != 0) return;
+    taken->took = took;
+    taken->queries = queries_;
+  }
+
  private:
   static constexpr int kWarpLanes = 32;
-  static constexpr int kMostRows = kWarpLanes;
+  static_assert(kMostTakenRows == kWarpLanes);
   static constexpr unsigned kAll = 0xFFFFFFFFU;
+
+  __device__ bool IsShort() const {
+    return p_.n_writes <= kMostTakenRows && p_.n_slots <= kWarpLanes;
+  }
+  __device__ bool TakeRows() {
+    Load();
+    for (int i = 0; i < p_.n_writes; ++i) {
+      if (!Take(i)) return false;
+    }
+    return true;
+  }
 
   __device__ void LoadRow(int index, float (&x)[kColumns]) const {
 #pragma unroll
@@ -61,7 +120,6 @@ class QuickWriter {
     stamp_ = header.stamp;
     query_owner_ = header.query_owner;
     query_rows_ = header.query_rows;
-    LoadRow(Warp(), x_);
   }
 
   // Takes row i of the call into the tables.

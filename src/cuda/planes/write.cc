@@ -20,6 +20,7 @@ namespace {
 constexpr int kMaxHeadsPerKv = 16;
 constexpr int kMaxPlanes = 65535;  // of a call: a grid's y
 constexpr size_t kAlign = 256;
+constexpr size_t kTakenAlign = 64;
 
 bool IsEmpty(const kvarn_cuda_plane_write& c) { return c.n_streams == 0 || c.n_rows == 0; }
 
@@ -46,13 +47,16 @@ kvarn_status CheckShapes(const kvarn_cuda_plane_write* calls, int32_t n_calls) {
   return KVARN_OK;
 }
 
+bool TakesRows(const kvarn_cuda_plane_write& c) { return c.n_rows <= kMostTakenRows; }
+
 kvarn_status CheckPointers(const kvarn_cuda_plane_write& c) {
   if (IsEmpty(c)) return KVARN_OK;
   const int64_t strides = c.row_stride | c.head_stride | c.query_row_stride | c.query_head_stride;
   const bool legal = c.planes != nullptr && Aligned(c.planes, 64) && c.plane_stride % 64 == 0 &&
                      c.plane_stride >= 0 && static_cast<size_t>(c.plane_stride) >= c.plane->bytes &&
                      c.rows != nullptr && c.x != nullptr && strides % 4 == 0 && Aligned(c.x, 4) &&
-                     Aligned(c.query, 4) && (c.query == nullptr || c.heads_per_kv > 0);
+                     Aligned(c.query, 4) && (c.query == nullptr || c.heads_per_kv > 0) &&
+                     Aligned(c.taken, kTakenAlign) && (c.taken == nullptr || TakesRows(c));
   return legal ? KVARN_OK : KVARN_ERROR_ARGUMENT;
 }
 
@@ -118,6 +122,7 @@ kvarn_status MakeParams(const kvarn_cuda_plane_write& c, PlaneWriteParams* p) {
   p->heads_per_kv = c.heads_per_kv;
   p->query_row_stride = c.query_row_stride;
   p->query_head_stride = c.query_head_stride;
+  p->taken = static_cast<TakenRows*>(c.taken);
   return KVARN_OK;
 }
 
@@ -176,8 +181,43 @@ kvarn_status Write(const kvarn_cuda_plane_write* calls, int32_t n_calls, const v
   return cudaPeekAtLastError() == cudaSuccess ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;
 }
 
+kvarn_status Take(const kvarn_cuda_plane_write* calls, int32_t n_calls, void* stream) {
+  if (n_calls < 0 || (calls == nullptr && n_calls > 0)) return KVARN_ERROR_ARGUMENT;
+  for (int i = 0; i < n_calls; ++i) {
+    kvarn_status status = CheckShape(calls[i]);
+    if (status == KVARN_OK) status = CheckPointers(calls[i]);
+    if (status != KVARN_OK) return status;
+    if (!IsEmpty(calls[i]) && calls[i].taken == nullptr) return KVARN_ERROR_ARGUMENT;
+  }
+  PlaneTakeCalls params = {};
+  int n = 0;
+  for (int i = 0; i < n_calls; ++i) {
+    if (!IsEmpty(calls[i])) {
+      const kvarn_status status = MakeParams(calls[i], &params.call[n++]);
+      if (status != KVARN_OK) return status;
+    }
+    if (n == kMaxTakenCalls || (i + 1 == n_calls && n > 0)) {
+      LaunchTake(params, n, stream);
+      n = 0;
+    }
+  }
+  return cudaPeekAtLastError() == cudaSuccess ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;
+}
+
 }  // namespace
 }  // namespace kvarn::cuda
+
+size_t kvarn_cuda_planes_taken_bytes(const kvarn_cuda_plane_write* call) {
+  using namespace kvarn::cuda;
+  if (call == nullptr || CheckShape(*call) != KVARN_OK || !TakesRows(*call)) return 0;
+  const auto planes = static_cast<size_t>(call->n_streams) * static_cast<size_t>(call->n_kv_heads);
+  return kTakenAlign + sizeof(TakenRows) * planes;  // never 0 for a legal call
+}
+
+kvarn_status kvarn_cuda_planes_take(const kvarn_cuda_plane_write* calls, int32_t n_calls,
+                                    void* stream) {
+  return kvarn::cuda::Take(calls, n_calls, stream);
+}
 
 size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_write* calls,
                                                int32_t n_calls) {

@@ -22,7 +22,12 @@ __device__ __noinline__ void WriteAnyRows(DevicePlane plane, WriterState* state)
 
 template <bool kKey, int kColumns>
 __device__ __forceinline__ void WritePlane(const DevicePlane& plane, WriterState* state) {
-  if (plane.Jobs() == nullptr && QuickWriter<kKey, kColumns>(plane, &state->quick).WriteCall()) {
+  if (plane.p.taken != nullptr) {
+    if (plane.Taken().took != 0) {
+      return StoreTaken<kKey, kColumns>(plane, plane.Taken(), &state->quick);
+    }
+  } else if (plane.Jobs() == nullptr &&
+             QuickWriter<kKey, kColumns>(plane, &state->quick).WriteCall()) {
     return;
   }
   WriteAnyRows<kKey, kColumns>(plane, state);

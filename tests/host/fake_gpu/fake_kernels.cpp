@@ -38,6 +38,20 @@ constexpr int kMaxHeadDim = 256;
 constexpr int kMaxSlots = 64;
 constexpr int kMaxStreams = kWorkspace / sizeof(uint64_t);
 
+constexpr int kMostTakenRows = 32;
+
+// What taking a call leaves in its block.
+struct Taken {
+  const void* planes;
+  int64_t rows[kMostTakenRows];
+};
+bool WasTaken(const kvarn_cuda_plane_write& w) {
+  Taken taken;
+  std::memcpy(&taken, w.taken, sizeof(taken));
+  std::memset(w.taken, 0, sizeof(taken));
+  return taken.planes == w.planes && std::equal(w.rows, w.rows + w.n_rows, taken.rows);
+}
+
 const uint8_t* PlaneOf(const void* planes, size_t stream_stride, size_t head_stride, int stream,
                        int head) {
   return static_cast<const uint8_t*>(planes) + static_cast<size_t>(stream) * stream_stride +
@@ -131,11 +145,29 @@ size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_write* cal
   return kWorkspace;
 }
 
+// Of the planes that a call was taken into, until it is written.
+size_t kvarn_cuda_planes_taken_bytes(const kvarn_cuda_plane_write* call) {
+  return call->n_rows <= kMostTakenRows ? sizeof(Taken) : 0;
+}
+kvarn_status kvarn_cuda_planes_take(const kvarn_cuda_plane_write* calls, int32_t n_calls, void*) {
+  for (int call = 0; call < n_calls; ++call) {
+    const kvarn_cuda_plane_write& w = calls[call];
+    Taken taken = {w.planes, {}};
+    std::copy_n(w.rows, w.n_rows, taken.rows);
+    std::memcpy(w.taken, &taken, sizeof(taken));
+  }
+  return KVARN_OK;
+}
+
 kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_t n_calls,
                                      void* workspace, void*) {
   if (workspace == nullptr) return KVARN_ERROR_ARGUMENT;
   for (int call = 0; call < n_calls; ++call) {
     const kvarn_cuda_plane_write& w = calls[call];
+    if (w.taken != nullptr && !WasTaken(w)) {
+      std::fprintf(stderr, "fake GPU: a write that was not taken, or twice\n");
+      return KVARN_ERROR_ARGUMENT;
+    }
     const kvarn_plane_config& config = w.plane->config;
     for (int i = 0; i < w.n_rows; ++i) {
       const int64_t stream = w.rows[i] / config.n_rows;
