@@ -26,6 +26,7 @@ std::string AttentionCase::Name() const {
   if (mask_map) name += " mask-map";
   if (tile_table) name += planes ? " tile-table planes" : " tile-table";
   if (float_queries) name += " fp32";
+  if (spare_table) name += " long-tables";
   if (key_gain != 1.0F) name += key_gain < 1.0F ? " tiny-k" : " huge-k";
   if (value_gain != 1.0F) name += value_gain < 1.0F ? " tiny-v" : " huge-v";
   if (balance_changes) name += " balance-changes";

@@ -29,6 +29,16 @@ kvarn_reference::Record Parse(const kvarn_format& format, const uint8_t* bytes) 
   return kvarn_reference::FromPortable(ShapeOf(format), copy.data());
 }
 
+// Rows of `from` values, each made `to` long by zeros.
+std::vector<int32_t> Widened(const std::vector<int32_t>& rows, int from, int to) {
+  std::vector<int32_t> wide;
+  for (auto row = rows.begin(); row != rows.end(); row += from) {
+    wide.insert(wide.end(), row, row + from);
+    wide.resize(wide.size() + static_cast<size_t>(to - from));
+  }
+  return wide;
+}
+
 }  // namespace
 
 AttentionSetup::AttentionSetup(const AttentionCase& c)
@@ -127,6 +137,11 @@ const T* AttentionSetup::Upload(const std::vector<T>& host) {
   return reinterpret_cast<const T*>(device_.back()->get());
 }
 
+// Tiles of a sequence in the tables of the call.
+int AttentionSetup::TableStride() const {
+  return std::max(tiles_per_sequence_, 1) + (case_.spare_table ? 3000 : 0);
+}
+
 void AttentionSetup::MakeRecords(std::mt19937* random) {
   const size_t key_bytes = kvarn_record_bytes(&call_.key_format);
   const size_t value_bytes = kvarn_record_bytes(&call_.value_format);
@@ -186,8 +201,8 @@ void AttentionSetup::MakeRecords(std::mt19937* random) {
         static_cast<int64_t>(block) * table_stride;
   } else {
     records_ = made;
-    call_.block_table = Upload(made_of_);
-    call_.block_table_stride = table_stride;
+    call_.block_table_stride = TableStride();
+    call_.block_table = Upload(Widened(made_of_, table_stride, TableStride()));
   }
   call_.key_records = Upload(records_);
   call_.value_records = static_cast<const uint8_t*>(call_.key_records) + key_bytes;
@@ -220,7 +235,7 @@ void AttentionSetup::MakeRows(std::mt19937* random) {
   call_.exact_value_sequence_stride = call_.exact_value_row_stride * plane_rows_;
   call_.lengths = Upload(lengths);
   if (case_.tile_table) {
-    call_.tile_table_stride = std::max(tiles_per_sequence_, 1);
+    call_.tile_table_stride = TableStride();
     std::vector<int32_t> table;
     for (const Sequence& s : sequences_) {
       table.insert(table.end(), s.places.begin(), s.places.end());

@@ -39,6 +39,7 @@ struct AttentionCase {
   bool tile_table = false;       // tiles in any state: records, exact, empty
   bool planes = false;           // and records and exact rows of sequences lie apart, by tile
   bool float_queries = false;    // and outputs
+  bool spare_table = false;      // tables for contexts so long that no cluster does the call
 
   std::string Name() const;
 };
@@ -78,6 +79,7 @@ class AttentionSetup {
 
   void PlaceRows(std::mt19937* random);
   void PlaceTiles(std::mt19937* random);
+  int TableStride() const;
   void MakeRecords(std::mt19937* random);
   void MakeRows(std::mt19937* random);
   void MakeChunk(std::mt19937* random);

@@ -131,6 +131,13 @@ std::vector<AttentionCase> DecodeCases() {
     add([&](AttentionCase& c) { c.value_gain = gain, c.lengths = ragged; });
   }
   add([&](AttentionCase& c) { c.balance_changes = true, c.lengths = ragged; });
+  // Clusters do most of the calls above that have few query rows; here the other kernel does some.
+  for (size_t i = 0, n = cases.size(); i < n; i += 2) {
+    AttentionCase c = cases[i];
+    if (c.heads_per_kv * c.n_tokens > 8 || c.n_kv_heads > 8) continue;
+    c.spare_table = true;
+    cases.push_back(c);
+  }
   return cases;
 }
 

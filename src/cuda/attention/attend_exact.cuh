@@ -57,16 +57,16 @@ __device__ __forceinline__ void PrefetchRows(const unsigned char* rows, int64_t 
 }
 
 // Query rows from first_row on, as many as the shape has; `operand` as RotateQueries has it.
-template <typename Shape, bool kGeneral, int kWorkerWarps>
+template <typename Shape, bool kGeneral, typename Cursor, typename... Share>
 __device__ __forceinline__ void AttendExact(const DecodeParams& p, uint2* operand, int first_row,
-                                            int lane) {
+                                            int lane, const Share&... share) {
   using State = PieceState<Shape>;
-  UnitCursor<kExactUnits, kWorkerWarps> at(p);
+  Cursor at(p, share...);
   const bool bf16 = p.call.dtype == KVARN_BF16;
   State state;
   while (!at.Done()) {
     const int piece_index = at.piece();
-    const DecodePiece piece = PieceOfShare(p, p.shares[blockIdx.x], piece_index);
+    const DecodePiece piece = at.Piece(p);
     state.Reset();
     const auto rules =
         RulesOf<State::kColumns>(p, piece.sequence, piece.length, at.kv_head(), first_row, lane);
@@ -82,7 +82,7 @@ __device__ __forceinline__ void AttendExact(const DecodeParams& p, uint2* operan
     // Those after the first, long before they are loaded: a warp has room for one unit only.
 #pragma unroll 1
     for (int ahead = 1; ahead <= kPrefetchUnits; ++ahead) {
-      const int index = at.unit() + ahead * (p.n_warps >> p.head_shift);
+      const int index = at.unit() + ahead * at.Stride(p);
       if (index >= piece.first_unit + piece.n_units) break;
       const ExactUnit u = ExactUnitAt<Shape::kGroup, kGeneral>(p, piece, index);
       PrefetchRows<Shape::kKeyDim>(keys + u.row * p.call.exact_key_row_stride,
@@ -115,7 +115,7 @@ __device__ __forceinline__ void AttendExact(const DecodeParams& p, uint2* operan
              next.n_rows, lane);
       unit = next;
     }
-    StorePartial<Shape>(p, piece_index, true, WorkerIndex<kWorkerWarps>(), first_row, lane, &state);
+    StorePartial<Shape>(p, Cursor::PartialOf(p, piece_index), true, first_row, lane, &state);
   }
 }
 

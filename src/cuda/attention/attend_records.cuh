@@ -10,10 +10,9 @@
 
 namespace kvarn::cuda {
 
-template <typename Shape, bool kGeneral>
+template <typename Shape, bool kGeneral, typename Stream>
 __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned char* memory,
-                                              RecordStream<Shape, kGeneral>* stream, int warp,
-                                              int lane) {
+                                              Stream* stream, int lane) {
   using State = PieceState<Shape>;
   if (stream->Done()) return;
   auto* operand = reinterpret_cast<uint2*>(memory + Shape::kQueryAt);
@@ -47,7 +46,7 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
     if (fresh) {
       state.Reset();
       if constexpr (kGeneral) {
-        const int length = PieceOfShare(p, p.shares[blockIdx.x], piece).length;
+        const int length = Stream::Cursor::LengthOf(p, piece);
         rules = RulesOf<State::kColumns>(p, sequence, length, kv_head, 0, lane);
       }
       copy.WaitKey();
@@ -76,7 +75,7 @@ __device__ __forceinline__ void AttendRecords(const DecodeParams& p, unsigned ch
     }
     fresh = !more || stream->at().piece() != piece;
     if (fresh) {
-      StorePartial<Shape>(p, piece, false, warp, 0, lane, &state);
+      StorePartial<Shape>(p, Stream::Cursor::PartialOf(p, piece), false, 0, lane, &state);
       if (!more) return;
       record = stream->Key();
       piece = stream->at().piece();

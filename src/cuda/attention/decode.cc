@@ -14,6 +14,8 @@ namespace kvarn::cuda {
 namespace {
 
 constexpr size_t kCostUnit = 64;  // bytes
+constexpr int kClusterSpare =
+    2;  // warps of a cluster for each tile, at least: some have to be idle
 
 struct Workspace {
   size_t sequences, tiles, places, pieces, shares, segment_pieces, prefix, filled, partial_sums,
@@ -63,6 +65,21 @@ kvarn_status CheckShape(const kvarn_cuda_decode& c, const DecodeInstance** insta
   return *instance == nullptr ? KVARN_ERROR_UNSUPPORTED : KVARN_OK;
 }
 
+// CTAs of a cluster, if each KV head of each sequence gets one and none has much to do: a plan for
+// the whole GPU is more even, but costs a second kernel. Else 0.
+int ClusterCtas(const DecodeInstance& instance, const DecodeParams& p) {
+  if (instance.launch_clusters == nullptr) return 0;
+  const int clusters = p.call.n_sequences * p.call.n_kv_heads;
+  const int most_tiles =
+      HasTileTable(p.call) ? p.call.tile_table_stride : p.call.block_table_stride;
+  for (int ctas = kMaxClusterCtas; ctas > 1; ctas /= 2) {
+    if (clusters * ctas > p.n_ctas) continue;
+    if (most_tiles > ctas * p.n_warps / kClusterSpare) return 0;
+    if (instance.max_clusters(ctas) >= clusters) return ctas;
+  }
+  return 0;
+}
+
 // The call must have passed CheckShape; pointers into the workspace are set if it is given.
 kvarn_status MakeParams(const kvarn_cuda_decode& call, const DecodeInstance& instance,
                         void* workspace, DecodeParams* p) {
@@ -79,6 +96,8 @@ kvarn_status MakeParams(const kvarn_cuda_decode& call, const DecodeInstance& ins
   p->n_segments = call.n_sequences * p->n_groups * kUnitKinds;
   p->n_ctas = MultiprocessorCount();
   if (p->n_ctas == 0) return KVARN_ERROR_UNSUPPORTED;
+  p->cluster_ctas = ClusterCtas(instance, *p);
+  while (2 << p->cluster_shift <= p->cluster_ctas) p->cluster_shift += 1;
   p->partial_rows = instance.column_tiles * kRowsPerColumnTile;
   p->record_cost = static_cast<int32_t>((instance.key_bytes + instance.value_bytes) / kCostUnit);
   const auto dims = static_cast<size_t>(call.key_format.head_dim + call.value_format.head_dim);
@@ -159,7 +178,12 @@ kvarn_status kvarn_cuda_decode_run(const kvarn_cuda_decode* call, void* workspac
   DecodeParams params;
   const kvarn_status status = kvarn::cuda::Prepare(call, workspace, &instance, &params);
   if (status != KVARN_OK || call->n_sequences == 0) return status;
-  cudaError_t error = instance->launch(params, stream);
-  if (error == cudaSuccess) error = kvarn::cuda::LaunchCombine(params, stream);
+  cudaError_t error = cudaSuccess;
+  if (params.cluster_ctas > 0) {
+    error = instance->launch_clusters(params, stream);
+  } else {
+    error = instance->launch(params, stream);
+    if (error == cudaSuccess) error = kvarn::cuda::LaunchCombine(params, stream);
+  }
   return error == cudaSuccess ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;
 }

@@ -15,12 +15,12 @@ __global__ void __maxnreg__(kGeneral ? 255 : Shape::kRegisters)
     DecodeKernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(1024) unsigned char shared[];
   LetNextBegin();
-  const int warp = WorkerIndex<1>();
   const int lane = ThreadOfWorker<1>();
-  unsigned char* memory = shared + warp * Shape::kWarpBytes;
+  unsigned char* memory = shared + WorkerIndex<1>() * Shape::kWarpBytes;
   RecordStream<Shape, kGeneral> stream(p, memory);
-  AttendExact<Shape, kGeneral, 1>(p, reinterpret_cast<uint2*>(memory + Shape::kQueryAt), 0, lane);
-  AttendRecords<Shape, kGeneral>(p, memory, &stream, warp, lane);
+  AttendExact<Shape, kGeneral, UnitCursor<kExactUnits, 1>>(
+      p, reinterpret_cast<uint2*>(memory + Shape::kQueryAt), 0, lane);
+  AttendRecords<Shape, kGeneral>(p, memory, &stream, lane);
 }
 
 }  // namespace kvarn::cuda

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cuda/attention/cluster/launch.cuh"
 #include "cuda/attention/decode_kernel.cuh"
 #include "cuda/attention/launch.h"
 #include "cuda/attention/wide/kernel.cuh"
@@ -45,17 +46,24 @@ constexpr DecodeInstance MakeDecodeInstance() {
   // A warpgroup a record where one warp would not do (16 rows: 190 us against 276).
   constexpr bool kWide = kColumnTiles > 2;
   using Shape = ShapeOf<kWide, kKeyDim, kValueDim, kKeyBits, kValueBits, kGroup, kColumnTiles>;
-  return {Shape::kKeyDim,
-          Shape::kValueDim,
-          Shape::kKeyBits,
-          Shape::kValueBits,
-          Shape::kGroup,
-          Shape::kColumnTiles,
-          kGeneral,
-          Shape::kWarps,
-          Shape::kKey.bytes,
-          Shape::kValue.bytes,
-          LaunchDecode<Shape, kGeneral>};
+  DecodeInstance made = {Shape::kKeyDim,
+                         Shape::kValueDim,
+                         Shape::kKeyBits,
+                         Shape::kValueBits,
+                         Shape::kGroup,
+                         Shape::kColumnTiles,
+                         kGeneral,
+                         Shape::kWarps,
+                         Shape::kKey.bytes,
+                         Shape::kValue.bytes,
+                         LaunchDecode<Shape, kGeneral>,
+                         nullptr,
+                         nullptr};
+  if constexpr (kColumnTiles == 1) {
+    made.launch_clusters = LaunchClusters<Shape, kGeneral>;
+    made.max_clusters = MaxClusters<Shape, kGeneral>;
+  }
+  return made;
 }
 
 }  // namespace kvarn::cuda

@@ -14,6 +14,10 @@ struct DecodeInstance {
   int n_warps;
   size_t key_bytes, value_bytes;
   cudaError_t (*launch)(const DecodeParams& params, void* stream);
+  // By clusters of params.cluster_ctas CTAs, and how many of them the current GPU runs at once.
+  // Null where there is no such kernel.
+  cudaError_t (*launch_clusters)(const DecodeParams& params, void* stream);
+  int (*max_clusters)(int cluster_ctas);
 };
 
 void LaunchPlan(const DecodeParams& params, void* stream);

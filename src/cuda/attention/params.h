@@ -97,6 +97,8 @@ struct DecodeParams {
   int32_t value_small_dim;
   float key_rotation_scale;
   float value_rotation_scale;
+  int32_t cluster_ctas;   // of a KV head of a sequence, where clusters do the call (cluster/); or 0
+  int32_t cluster_shift;  // log2 of them
 };
 
 // Exact row where the chunk of a tile begins in the ring.

@@ -51,21 +51,18 @@ __device__ __forceinline__ void StoreExactColumn(const float (&from)[Shape::kVal
 }
 
 // What a warp found in a piece: maximum, sum, output in the frame it was computed in.
-template <typename Shape>
-__device__ __forceinline__ void StorePartial(const DecodeParams& p, int piece, bool exact,
-                                             int worker, int first_row, int lane,
-                                             PieceState<Shape>* state) {
+template <typename Shape, typename Partial>
+__device__ __forceinline__ void StorePartial(const DecodeParams& p, const Partial& to, bool exact,
+                                             int first_row, int lane, PieceState<Shape>* state) {
   state->softmax.Join();
-  const int64_t slot = PartialSlot(p, piece, worker);
 #pragma unroll
   for (int c = 0; c < PieceState<Shape>::kColumns; ++c) {
     const int row = first_row + 8 * (c / 2) + 2 * (lane % 4) + c % 2;
     const bool keep = row < p.query_rows;
-    const int64_t at = slot * p.partial_rows + row;
     if (keep && lane / 4 == 0) {
-      p.partial_sums[at] = make_float2(state->softmax.top[c], state->softmax.sum[c]);
+      *to.Sums(row) = make_float2(state->softmax.top[c], state->softmax.sum[c]);
     }
-    float* out = p.partial_outs + at * Shape::kValueDim;
+    float* out = to.template Outs<Shape::kValueDim>(row);
     if (exact) {
       StoreExactColumn<Shape>(state->out[c / 2], c % 2, lane, keep, out);
     } else if (keep) {

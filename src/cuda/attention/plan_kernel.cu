@@ -202,6 +202,7 @@ __global__ void __launch_bounds__(kPlanThreads) PlanKernel(const __grid_constant
   } else {
     for (int i = thread; i < p.call.n_sequences; i += kPlanThreads) p.sequences[i] = Describe(p, i);
   }
+  if (p.cluster_ctas > 0) return;  // clusters find their work in `sequences`
   __syncthreads();
   const int per_thread = (p.n_segments + kPlanThreads - 1) / kPlanThreads;
   const int begin = min(thread * per_thread, p.n_segments);

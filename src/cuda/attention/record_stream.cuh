@@ -9,13 +9,19 @@
 namespace kvarn::cuda {
 
 // The records of a worker: copies run one record ahead.
-template <typename Shape, bool kGeneral>
+template <typename Shape, bool kGeneral,
+          typename Cursor_ = UnitCursor<kRecordUnits, Shape::kWorkerWarps>>
 class RecordStream {
  public:
-  __device__ __forceinline__ RecordStream(const DecodeParams& p, unsigned char* memory)
-      : p_(p), ahead_(p), copy_(memory) {
+  using Cursor = Cursor_;
+
+  // `share`: what the cursor takes beside the call.
+  template <typename... Share>
+  __device__ __forceinline__ RecordStream(const DecodeParams& p, unsigned char* memory,
+                                          const Share&... share)
+      : p_(p), ahead_(p, share...), copy_(memory) {
     if (ahead_.Done()) return;
-    if (ahead_.piece() == p.shares[blockIdx.x].first_piece) {
+    if (ahead_.KnowsFirstBlock(p)) {
       block_ = ahead_.first_block();
     } else {
       Locate();
@@ -26,9 +32,7 @@ class RecordStream {
   }
 
   __device__ __forceinline__ bool Done() const { return ahead_.Done(); }
-  __device__ __forceinline__ const UnitCursor<kRecordUnits, Shape::kWorkerWarps>& at() const {
-    return ahead_;
-  }
+  __device__ __forceinline__ const Cursor& at() const { return ahead_; }
   __device__ __forceinline__ RecordCopy<Shape>& copy() { return copy_; }
   __device__ __forceinline__ const unsigned char* Key() const {
     return static_cast<const unsigned char*>(p_.call.key_records) +
@@ -60,7 +64,7 @@ class RecordStream {
   }
 
   const DecodeParams& p_;
-  UnitCursor<kRecordUnits, Shape::kWorkerWarps> ahead_;
+  Cursor ahead_;
   RecordCopy<Shape> copy_;
   int32_t block_ = 0;  // widened where it is used: doing so waits for it
 };

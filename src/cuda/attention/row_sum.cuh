@@ -24,11 +24,30 @@ __device__ __forceinline__ float WarpSum(float x) {
   return x;
 }
 
-// A partial output [dim] on its way into a row.
+// A partial output [dim] on its way into a row; Source (below) says what an Out is.
+template <typename Out>
 struct alignas(16) PartialItem {
-  const float* out;
+  Out out;
   float record_weight;
   float exact_weight;
+};
+
+// The partials of a row in the workspace, one every row_step from row_at on.
+struct StoredPartials {
+  using Out = const float*;
+  const DecodeParams& p;
+  int64_t row_at, row_step;
+
+  __device__ __forceinline__ int64_t PlaceOf(int entry) const { return row_at + entry * row_step; }
+  __device__ __forceinline__ float2 Sums(int64_t place) const {
+    return __ldcg(p.partial_sums + place);
+  }
+  __device__ __forceinline__ Out OutOf(int64_t place, int dim) const {
+    return p.partial_outs + place * dim;
+  }
+  __device__ __forceinline__ static float4 Load(Out out, int channel) {
+    return __ldcg(reinterpret_cast<const float4*>(out + channel));
+  }
 };
 
 template <int kParts>
@@ -57,25 +76,26 @@ struct RowSum {
     }
   }
 
-  // Every `stride`th partial from `first` on; the first n_records of all are of records. A lane
-  // reads the sums of one partial, so that only outputs that count are loaded, many at once.
+  // Every `stride`th of n partials from `first` on; the first n_records of all are of records. A
+  // lane reads the sums of one partial, so that only outputs that count are loaded, many at once.
   //   items  [kWarpSize] of this warp, shared memory
-  __device__ __forceinline__ void Add(const DecodeParams& p, int64_t row_at, int64_t row_step,
-                                      int first, int stride, int n_records, int n, int dim,
-                                      PartialItem* items, int lane) {
+  template <typename Source>
+  __device__ __forceinline__ void Add(const Source& source, int first, int stride, int n_records,
+                                      int n, int dim, PartialItem<typename Source::Out>* items,
+                                      int lane) {
     for (int base = first; base < n; base += kWarpSize * stride) {
       const int entry = base + lane * stride;
-      const int64_t at = row_at + entry * row_step;
+      const auto place = source.PlaceOf(entry);
       float2 mine = make_float2(kLowest, 0.0F);
-      if (entry < n) mine = __ldcg(p.partial_sums + at);
+      if (entry < n) mine = source.Sums(place);
       const bool counts = mine.y > 0.0F;  // else nothing visible, or no unit for that warp
       const uint32_t all = __ballot_sync(kAllLanes, counts);
       const int n_items = __popc(all);
-      PartialItem* item = items + __popc(all & ((1U << lane) - 1U));
-      if (counts) item->out = p.partial_outs + at * dim;
+      auto* item = items + __popc(all & ((1U << lane) - 1U));
+      if (counts) item->out = source.OutOf(place, dim);
       __syncwarp();
       float4 loaded[kAtOnce][kParts] = {};
-      Load(items, n_items, dim, lane, loaded);
+      Load<Source>(items, n_items, dim, lane, loaded);
       // While they come:
       MoveTop(fmaxf(top, WarpMax(counts ? mine.x : kLowest)));
       const float weight = counts ? Exp2(mine.x - top) : 0.0F;
@@ -88,16 +108,35 @@ struct RowSum {
         AddLoaded(items + i, n_items - i, loaded);
         i += kAtOnce;
         if (i >= n_items) break;
-        Load(items + i, n_items - i, dim, lane, loaded);
+        Load<Source>(items + i, n_items - i, dim, lane, loaded);
       }
       __syncwarp();
+    }
+  }
+
+  // Adds what n other warps have of the row: other_at(i), i < n.
+  template <typename Other>
+  __device__ __forceinline__ void Join(int n, Other other_at) {
+    float highest = top;
+    for (int i = 0; i < n; ++i) highest = fmaxf(highest, other_at(i).top);
+    MoveTop(highest);
+    for (int i = 0; i < n; ++i) {
+      const RowSum& other = other_at(i);
+      const float weight = Exp2(other.top - highest);
+      sum = fmaf(weight, other.sum, sum);
+#pragma unroll
+      for (int k = 0; k < kUnitKinds * kParts * 4; ++k) {
+        (&out[0][0][0])[k] = fmaf(weight, (&other.out[0][0][0])[k], (&out[0][0][0])[k]);
+      }
     }
   }
 
  private:
   static constexpr int kAtOnce = kParts == 1 ? 8 : 4;
 
-  __device__ __forceinline__ static void Load(const PartialItem* items, int n, int dim, int lane,
+  template <typename Source>
+  __device__ __forceinline__ static void Load(const PartialItem<typename Source::Out>* items, int n,
+                                              int dim, int lane,
                                               float4 (&loaded)[kAtOnce][kParts]) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
@@ -105,12 +144,13 @@ struct RowSum {
       for (int part = 0; part < kParts; ++part) {
         const int channel = kPartDim * part + 4 * lane;
         if (i < n && channel < dim) {
-          loaded[i][part] = __ldcg(reinterpret_cast<const float4*>(items[i].out + channel));
+          loaded[i][part] = Source::Load(items[i].out, channel);
         }
       }
     }
   }
-  __device__ __forceinline__ void AddLoaded(const PartialItem* items, int n,
+  template <typename Out>
+  __device__ __forceinline__ void AddLoaded(const PartialItem<Out>* items, int n,
                                             const float4 (&loaded)[kAtOnce][kParts]) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {

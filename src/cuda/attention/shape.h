@@ -13,6 +13,7 @@ inline constexpr int kWarpSize = 32;
 inline constexpr int kRowsPerColumnTile = 8;  // query rows of one m16n8k16 product
 inline constexpr int kExactUnitRows = 16;     // rows of one unit of exact work
 inline constexpr int kMaxDecodeWarps = 8;
+inline constexpr int kMaxClusterCtas = 16;  // sm_90 allows no more
 
 constexpr size_t AlignUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 

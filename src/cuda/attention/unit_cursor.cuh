@@ -10,6 +10,19 @@
 
 namespace kvarn::cuda {
 
+// Where a worker leaves its part of a piece, by query row: maximum (log2) and sum, output [Dv].
+struct StoredPartial {
+  const DecodeParams& p;
+  int64_t slot;
+
+  __device__ __forceinline__ int64_t At(int row) const { return slot * p.partial_rows + row; }
+  __device__ __forceinline__ float2* Sums(int row) const { return p.partial_sums + At(row); }
+  template <int kValueDim>
+  __device__ __forceinline__ float* Outs(int row) const {
+    return p.partial_outs + At(row) * kValueDim;
+  }
+};
+
 // State that lives across the loop over records is kept small: registers are short there.
 template <UnitKind kKind, int kWarps>
 class UnitCursor {
@@ -35,12 +48,30 @@ class UnitCursor {
   __device__ __forceinline__ int kv_head() const { return kv_head_; }
   __device__ __forceinline__ int first_position() const { return first_position_; }
 
-  // Block of this worker's first unit, if that is in the first piece of the share.
+  __device__ __forceinline__ DecodePiece Piece(const DecodeParams& p) const {
+    return PieceOfShare(p, p.shares[blockIdx.x], piece_);
+  }
+  // From a unit to the next one of this worker.
+  __device__ __forceinline__ static int Stride(const DecodeParams& p) {
+    return p.n_warps >> p.head_shift;
+  }
+  // Block of this worker's first unit: known if that is in the first piece of the share.
+  __device__ __forceinline__ bool KnowsFirstBlock(const DecodeParams& p) const {
+    return piece_ == p.shares[blockIdx.x].first_piece;
+  }
   __device__ __forceinline__ int first_block() const { return first_block_; }
 
   __device__ __forceinline__ void Next(const DecodeParams& p) {
-    unit_ += p.n_warps >> p.head_shift;
+    unit_ += Stride(p);
     if (unit_ >= last_) NextPiece(p);
+  }
+
+  // Of a piece that this worker has had units in.
+  __device__ __forceinline__ static int LengthOf(const DecodeParams& p, int piece) {
+    return PieceOfShare(p, p.shares[blockIdx.x], piece).length;
+  }
+  __device__ __forceinline__ static StoredPartial PartialOf(const DecodeParams& p, int piece) {
+    return {p, PartialSlot(p, piece, WorkerIndex<kWarps>())};
   }
 
  private:

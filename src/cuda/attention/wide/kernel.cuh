@@ -41,7 +41,7 @@ __device__ __forceinline__ void AttendRecordsWide(const DecodeParams& p, unsigne
       const int row = kWarpSize * warp + lane;
       if (row < Shape::kQueryRows) columns->top[row] = kLowest;
       if (kGeneral && row < Shape::kQueryRows) {
-        const int length = PieceOfShare(p, p.shares[blockIdx.x], piece).length;
+        const int length = stream->at().LengthOf(p, piece);
         ColumnRules<1> rule = {};
         rule.cap = p.call.softcap * kLog2E;
         SetRules(p, stream->at().sequence(), length, stream->at().kv_head(), row, 0, &rule);
@@ -108,7 +108,8 @@ __global__ void __maxnreg__(Shape::kRegisters)
 #pragma unroll 1
   for (int n = warp; n < Shape::kColumnTiles; n += kGroupWarps) {
     auto* queries = reinterpret_cast<uint2*>(memory + Shape::kQueryAt + n * Shape::kTileQueryBytes);
-    AttendExact<typename Shape::Tile, kGeneral, kGroupWarps>(p, queries, 8 * n, lane);
+    AttendExact<typename Shape::Tile, kGeneral, UnitCursor<kExactUnits, kGroupWarps>>(p, queries,
+                                                                                      8 * n, lane);
   }
   AttendRecordsWide<Shape, kGeneral>(p, memory, &stream, warp, lane);
 }
