@@ -340,13 +340,14 @@ KVARN_API size_t kvarn_cuda_planes_write_workspace_bytes(const kvarn_cuda_plane_
 KVARN_API kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_t n_calls,
                                                void* workspace, void* stream);
 
-// A step of a decoding host mostly writes rows that continue open tiles. For such rows the tables
-// of all planes of all layers can be brought up to date at once, before the first of them is there:
-// kvarn_cuda_planes_take for any number of calls (host) that share no plane, each with a `taken`
-// block of its own. Each call must then be written once, before its planes take part in anything
-// else; whether its rows could be taken is decided on the device, and those of planes where they
-// could not are written as ever. x and query are not read, but query must be null if it will be.
-// KVARN_ERROR_* as kvarn_cuda_planes_write.
+// A step of a decoding host mostly writes rows that continue open tiles. For such rows, and for
+// single rows of a plane that open a tile or seal one, the tables of all planes of all layers can
+// be brought up to date at once, before the first row is there; tiles are then encoded side by
+// side: kvarn_cuda_planes_take for any number of calls (host) that share no plane, each with a
+// `taken` block of its own. Each call must then be written once, before its planes take part in
+// anything else; whether its rows could be taken is decided on the device, and those of planes
+// where they could not are written as ever. x and query are not read, but query must be null if it
+// will be. KVARN_ERROR_* as kvarn_cuda_planes_write.
 //
 // Bytes of a block for a call; 0 if it is not legal or has more than 32 rows.
 KVARN_API size_t kvarn_cuda_planes_taken_bytes(const kvarn_cuda_plane_write* call);

@@ -83,10 +83,11 @@ static_assert(sizeof(PlaneTakeCalls) <= 32764);
 // Fills `taken` of calls.
 void LaunchTake(const PlaneTakeCalls& calls, int n_calls, void* stream);
 
-// The two kernels: one CTA a plane, and one a job of a plane if a call has jobs. kColumns as for
-// the encoder, of the call with the longest rows.
+// The two kernels: one CTA a plane, and one a job of a plane if a call has jobs; and the one behind
+// LaunchTake. kColumns as for the encoder, of the call with the longest rows.
 template <int kColumns>
 struct PlaneWriteKernels {
+  static void LaunchTakeRest(const PlaneTakeCalls& calls, int n_calls, void* stream);
   static void LaunchWrite(const PlaneWriteCalls& calls, int n_calls, void* stream);
   static void LaunchJobs(const PlaneWriteCalls& calls, int n_calls, void* stream);
 };

@@ -15,26 +15,40 @@ struct QuickState {
   uint32_t known;  // queries of rows that are written, one bit each
 };
 
-// Stores rows that the tables of the plane have taken, a warp a row.
+// Row `index` of the call for this plane; zeros behind the last.
+template <int kColumns>
+__device__ __forceinline__ void LoadCallRow(const DevicePlane& plane, int index,
+                                            float (&x)[kColumns]) {
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    const int d = 32 * c + Lane();
+    const bool there = index < plane.p.n_writes && d < plane.p.encode.head_dim;
+    x[c] = there ? plane.CallRow(index)[d] : 0.0F;
+  }
+}
+
+// Stores rows that the tables of the plane have taken, a warp a row. False if they have not.
 template <bool kKey, int kColumns>
-__device__ __forceinline__ void StoreTaken(const DevicePlane& plane, const TakenRows& taken,
-                                           QuickState* state) {
+__device__ __forceinline__ bool StoreTaken(const DevicePlane& plane, QuickState* state) {
   const PlaneWriteParams& p = plane.p;
+  const TakenRows& taken = plane.Taken();
   const int dim = p.encode.head_dim;
+  // All that the first row needs is asked for at once: each would be a wait of its own.
+  float x[kColumns];
+  LoadCallRow<kColumns>(plane, Warp(), x);
+  int place = Warp() < p.n_writes ? taken.places[Warp()] : -1;
   const uint32_t queries = kKey ? taken.queries : 0;
+  if (taken.took == 0) return false;
   if (queries != 0) {
     if (threadIdx.x == 0) state->known = 0;
     __syncthreads();
   }
   StoreCounts counts;
   for (int i = Warp(); i < p.n_writes; i += kWarps) {
-    float x[kColumns];
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const int d = 32 * c + Lane();
-      x[c] = d < dim ? plane.CallRow(i)[d] : 0.0F;
+    if (i != Warp()) {
+      LoadCallRow<kColumns>(plane, i, x);
+      place = taken.places[i];
     }
-    const int place = taken.places[i];
     if (place < 0) continue;
     StoreRow<kColumns>(x, dim, plane.ExactTile(0) + static_cast<int64_t>(place) * dim, &counts);
     if ((queries >> i & 1U) == 0) continue;
@@ -42,13 +56,14 @@ __device__ __forceinline__ void StoreTaken(const DevicePlane& plane, const Taken
     if (known && Lane() == 0) atomicOr(&state->known, 1U << i);
   }
   counts.AddTo(&plane.Header().counts);
-  if (queries == 0) return;
+  if (queries == 0) return true;
   __syncthreads();
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x != 0) return true;
   for (int i = 0; i < p.n_writes; ++i) {
     if ((state->known >> i & 1U) == 0) continue;
     plane.Header().query_rows.Set(taken.places[i] % p.encode.group);
   }
+  return true;
 }
 
 template <bool kKey, int kColumns>
@@ -62,7 +77,7 @@ class QuickWriter {
   // False, and nothing is written, where a row opens a tile or seals one.
   __device__ bool WriteCall() {
     if (!IsShort()) return false;
-    LoadRow(Warp(), x_);
+    LoadCallRow<kColumns>(plane_, Warp(), x_);
     if (!TakeRows()) return false;
     __syncthreads();  // every warp has read the tables
     Store();
@@ -98,14 +113,6 @@ class QuickWriter {
       if (!Take(i)) return false;
     }
     return true;
-  }
-
-  __device__ void LoadRow(int index, float (&x)[kColumns]) const {
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const int d = kWarpLanes * c + Lane();
-      x[c] = index < p_.n_writes && d < p_.encode.head_dim ? plane_.CallRow(index)[d] : 0.0F;
-    }
   }
 
   // Lane i takes row i and slot i. Every warp for itself: then all know what all will do.
@@ -181,7 +188,7 @@ class QuickWriter {
   __device__ void Store() {
     StoreCounts counts;
     for (int i = Warp(); i < p_.n_writes; i += kWarps) {
-      if (i != Warp()) LoadRow(i, x_);
+      if (i != Warp()) LoadCallRow<kColumns>(plane_, i, x_);
       const int64_t row = __shfl_sync(kAll, row_, i);
       const int slot = __shfl_sync(kAll, slot_of_row_, i);
       const int position = __shfl_sync(kAll, position_, i);

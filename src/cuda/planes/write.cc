@@ -191,14 +191,20 @@ kvarn_status Take(const kvarn_cuda_plane_write* calls, int32_t n_calls, void* st
   }
   PlaneTakeCalls params = {};
   int n = 0;
+  int dim = 0;
   for (int i = 0; i < n_calls; ++i) {
     if (!IsEmpty(calls[i])) {
       const kvarn_status status = MakeParams(calls[i], &params.call[n++]);
       if (status != KVARN_OK) return status;
+      dim = std::max(dim, calls[i].plane->HeadDim());
     }
     if (n == kMaxTakenCalls || (i + 1 == n_calls && n > 0)) {
       LaunchTake(params, n, stream);
-      n = 0;
+      const auto launch_rest = dim <= 64    ? PlaneWriteKernels<2>::LaunchTakeRest
+                               : dim <= 128 ? PlaneWriteKernels<4>::LaunchTakeRest
+                                            : PlaneWriteKernels<8>::LaunchTakeRest;
+      launch_rest(params, n, stream);
+      n = dim = 0;
     }
   }
   return cudaPeekAtLastError() == cudaSuccess ? KVARN_OK : KVARN_ERROR_UNSUPPORTED;

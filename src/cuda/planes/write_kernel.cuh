@@ -23,9 +23,7 @@ __device__ __noinline__ void WriteAnyRows(DevicePlane plane, WriterState* state)
 template <bool kKey, int kColumns>
 __device__ __forceinline__ void WritePlane(const DevicePlane& plane, WriterState* state) {
   if (plane.p.taken != nullptr) {
-    if (plane.Taken().took != 0) {
-      return StoreTaken<kKey, kColumns>(plane, plane.Taken(), &state->quick);
-    }
+    if (StoreTaken<kKey, kColumns>(plane, &state->quick)) return;
   } else if (plane.Jobs() == nullptr &&
              QuickWriter<kKey, kColumns>(plane, &state->quick).WriteCall()) {
     return;
@@ -46,6 +44,33 @@ __global__ void __launch_bounds__(kEncodeThreads, 1)
     WritePlane<true, kColumns>(plane, &state);
   } else {
     WritePlane<false, kColumns>(plane, &state);
+  }
+}
+
+template <bool kKey, int kColumns>
+__device__ __noinline__ void TakeAnyRow(DevicePlane plane, WriterState* state) {
+  auto* encode = DynamicShared<EncodeShared<kColumns>>();
+  PlaneWriter<kKey, kColumns>(plane, encode, state).TakeRow(&plane.Taken());
+}
+
+// Rows that open a tile or seal one, one a plane, which the take kernel has left: all layers side
+// by side, where each would hold up its own step for as long. One CTA a plane (x) of a call (y).
+template <int kColumns>
+__global__ void __launch_bounds__(kEncodeThreads, 1)
+    PlaneTakeRestKernel(const __grid_constant__ PlaneTakeCalls calls) {
+  __shared__ WriterState state;
+  const PlaneWriteParams& p = calls.call[blockIdx.y];
+  const auto index = static_cast<int>(blockIdx.x);
+  if (index >= p.n_streams * p.n_kv_heads) return;
+  const DevicePlane plane(p, index);
+  if (plane.Taken().took != 0) return;
+  int64_t row = -1;
+  if (Lane() < p.n_writes) row = p.rows[Lane()] - plane.stream * p.n_rows;
+  if (CountBits(__ballot_sync(0xFFFFFFFFU, row >= 0 && row < p.n_rows)) != 1) return;
+  if (p.key) {
+    TakeAnyRow<true, kColumns>(plane, &state);
+  } else {
+    TakeAnyRow<false, kColumns>(plane, &state);
   }
 }
 
@@ -84,7 +109,8 @@ __global__ void __launch_bounds__(kEncodeThreads, kColumns <= 4 ? 2 : 1)
   if (item < p.n_slots) StoreRows<kColumns>(plane, plane.SlotRows()[item], item);
 }
 
-inline unsigned MostPlanes(const PlaneWriteCalls& calls, int n_calls) {
+template <typename Calls>
+unsigned MostPlanes(const Calls& calls, int n_calls) {
   int most = 0;
   for (int i = 0; i < n_calls; ++i) {
     most = std::max(most, calls.call[i].n_streams * calls.call[i].n_kv_heads);
@@ -92,9 +118,8 @@ inline unsigned MostPlanes(const PlaneWriteCalls& calls, int n_calls) {
   return static_cast<unsigned>(most);
 }
 
-template <int kColumns>
-void LaunchWithEncoder(void (*kernel)(PlaneWriteCalls), const dim3& grid,
-                       const PlaneWriteCalls& calls, void* stream) {
+template <int kColumns, typename Calls>
+void LaunchWithEncoder(void (*kernel)(Calls), const dim3& grid, const Calls& calls, void* stream) {
   constexpr int kBytes = static_cast<int>(sizeof(EncodeShared<kColumns>));
   cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                        cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
@@ -106,6 +131,13 @@ void PlaneWriteKernels<kColumns>::LaunchWrite(const PlaneWriteCalls& calls, int 
                                               void* stream) {
   const dim3 grid(MostPlanes(calls, n_calls), static_cast<unsigned>(n_calls));
   LaunchWithEncoder<kColumns>(PlaneWriteKernel<kColumns>, grid, calls, stream);
+}
+
+template <int kColumns>
+void PlaneWriteKernels<kColumns>::LaunchTakeRest(const PlaneTakeCalls& calls, int n_calls,
+                                                 void* stream) {
+  const dim3 grid(MostPlanes(calls, n_calls), static_cast<unsigned>(n_calls));
+  LaunchWithEncoder<kColumns>(PlaneTakeRestKernel<kColumns>, grid, calls, stream);
 }
 
 template <int kColumns>

@@ -38,6 +38,30 @@ class PlaneWriter {
     Finish();
   }
 
+  // Takes the one row that a call has for this plane into the tables before it is there. What that
+  // opens and seals has rows of earlier calls only: a row does not seal its own tile.
+  __device__ void TakeRow(TakenRows* taken) {
+    Start();
+    LoadWindow(plane_, 0, &s_.window);
+    if (First()) Plan();
+    __syncthreads();
+    if (s_.run.n != 0 && s_.opens) Open();
+    if (s_.n != 0 && s_.opens && s_.alone) {
+      StoreRows<kColumns>(plane_, CallRows{0, 0, 0, true, true}, s_.slot);  // zeros
+    }
+    if (s_.n != 0) SealDue();
+    __syncthreads();
+    Finish();
+    const auto i = static_cast<int>(threadIdx.x);
+    if (i < p_.n_writes) {
+      const bool mine = s_.n != 0 && i == s_.run.index;
+      taken->places[i] = mine ? s_.slot * p_.encode.group + s_.run.position : -1;
+    }
+    if (!First()) return;
+    taken->queries = s_.n != 0 && s_.keeps_query ? 1U << s_.run.index : 0;
+    taken->took = 1;
+  }
+
  private:
   __device__ static bool First() { return threadIdx.x == 0; }
   __device__ bool Waits() const { return p_.jobs != nullptr; }
@@ -102,10 +126,14 @@ class PlaneWriter {
     if (splits && First()) Attach();
     if (!Waits()) Store(s_.slot);
     if (s_.keeps_query) KeepQueries();
+    SealDue();
+    __syncthreads();
+  }
+
+  __device__ void SealDue() {
     for (int slot = 0; slot < p_.n_slots; ++slot) {
       if ((s_.due >> slot & 1U) != 0) sealer_.Seal(slot);
     }
-    __syncthreads();
   }
 
   __device__ void Open() {
