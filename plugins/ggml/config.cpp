@@ -89,6 +89,14 @@ bool ReadConfig(Config* config, std::string* error) {
   return true;
 }
 
+bool HostReordersGraphs() {
+  static const bool kReorders = [] {
+    std::string value;
+    return Get("GGML_CUDA_GRAPH_OPT", &value) && std::atoi(value.c_str()) == 1;
+  }();
+  return kReorders;
+}
+
 const char* ModeName(kvarn_mode mode) { return mode == KVARN_PUBLISHED ? "published" : "balanced"; }
 
 }  // namespace kvarn::ggml_plugin

@@ -27,6 +27,9 @@ struct Config {
 // the value given and the values allowed.
 bool ReadConfig(Config* config, std::string* error);
 
+// GGML_CUDA_GRAPH_OPT, the host's own: its CUDA backend reorders the graphs that it may optimise.
+bool HostReordersGraphs();
+
 const char* ModeName(kvarn_mode mode);
 
 }  // namespace kvarn::ggml_plugin

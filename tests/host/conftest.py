@@ -43,6 +43,14 @@ def plugins(plugin_path: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def package(tmp_path_factory) -> Path:
+    """llama-cpp-python with the stock libraries, a folder for PYTHONPATH."""
+    folder = tmp_path_factory.mktemp("python")
+    llama.unpack_python(folder / "llama_cpp")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def smollm2() -> Path:
     """SmolLM2-135M: 30 layers, 3 KV heads of 64 dimensions."""
     return models.get(models.SMOLLM2)

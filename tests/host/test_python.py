@@ -8,10 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from kvarn_dev import llama
-
 ROOT = Path(__file__).resolve().parents[2]
 N_PREDICT = 24
 NEAR_TIE = 0.05  # difference of fp16's two best logits where an answer may part (test_server.py)
@@ -46,14 +42,6 @@ def readme_lines(model: Path) -> str:
         assert written in code
         code = code.replace(written, meant)
     return code
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory) -> Path:
-    """A folder for PYTHONPATH."""
-    folder = tmp_path_factory.mktemp("python")
-    llama.unpack_python(folder / "llama_cpp")
-    return folder
 
 
 def generate(package: Path, model: Path, env: dict[str, str]) -> tuple[dict, str]:

@@ -57,6 +57,16 @@ def test_cache_kept_off_the_device(engine, run_llama, plugins, smollm2):
     assert run.stderr.count("do not use -nkvo") == 1
 
 
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_graphs_reordered_by_the_host(value, run_llama, plugins, smollm2):
+    """The stock CUDA backend would abort on the pieces of a graph that it has reordered."""
+    env = {"GGML_BACKEND_PATH": str(plugins["played gpu"]), "GGML_CUDA_GRAPH_OPT": value}
+    run = complete(run_llama, smollm2, "-fa", "on", "-ngl", "99", env=env)
+    assert run.returncode == 0
+    assert run.stderr.count("GGML_CUDA_GRAPH_OPT has no effect") == int(value)
+    assert run.stderr.count("CUDA0 is given graphs to optimize") == 1 - int(value)
+
+
 def test_context_too_small_to_gain(run_llama, plugin_path, smollm2):
     run = complete(run_llama, smollm2, "-c", "256", "-ngl", "99", "-fa", "on")
     assert run.returncode == 0

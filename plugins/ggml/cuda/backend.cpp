@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/backend.h"
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
 
 #include "buffer.h"
+#include "config.h"
 #include "cuda/graph_run.h"
 #include "graph_nodes.h"
 #include "host.h"
@@ -68,7 +70,16 @@ void GetTensorAsync(ggml_backend_t backend, const ggml_tensor* tensor, void* dat
   buffer->iface.get_tensor(buffer, tensor, data, offset, size);
 }
 
+// With the first graph that runs: before, hosts make backends to measure memory, and hide messages.
+void WarnOfReordering(const Device& device) {
+  static std::atomic<bool> told{false};
+  if (!HostReordersGraphs() || told.exchange(true)) return;
+  LogWarn("GGML_CUDA_GRAPH_OPT has no effect with %s: graphs run in pieces there",
+          device.name.c_str());
+}
+
 ggml_status GraphCompute(ggml_backend_t backend, ggml_cgraph* graph) {
+  WarnOfReordering(*BackendOf(backend)->device);
   try {
     return BackendOf(backend)->run->Compute(graph);
   } catch (...) {
@@ -103,10 +114,16 @@ void KeepRows(ggml_cgraph* cgraph, ggml_backend_graph_optimize_params* params) {
   }
 }
 
+// Asked to reorder, the CUDA backend remembers between which nodes it may use more streams, and
+// aborts after a piece of the graph that has the first of these nodes but not the last: attention.
+bool MayOptimize(ggml_backend_t inner) {
+  return inner->iface.graph_optimize != nullptr && !HostReordersGraphs();
+}
+
 void GraphOptimize(ggml_backend_t backend, ggml_cgraph* graph,
                    ggml_backend_graph_optimize_params* params) {
   ggml_backend_t inner = BackendOf(backend)->inner;
-  if (inner->iface.graph_optimize != nullptr) inner->iface.graph_optimize(inner, graph, params);
+  if (MayOptimize(inner)) inner->iface.graph_optimize(inner, graph, params);
   KeepRows(graph, params);
 }
 

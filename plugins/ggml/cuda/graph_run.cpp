@@ -311,17 +311,26 @@ kvarn_status GraphRun::RunSetRows(const SetRowsJob& job) {
   return KVARN_OK;
 }
 
-kvarn_status GraphRun::RunRest(cudaStream_t stream) {
-  const WriteRest rest = std::exchange(rest_, {});
+kvarn_status GraphRun::RunRest(const WriteRest& rest, cudaStream_t stream) {
   if (rest.recent == nullptr) return KVARN_OK;
   return kvarn_cuda_planes_write_rest(rest.writes, 2, rest.recent, rest.workspace, stream);
 }
 
 // In order with all that comes after it on our stream.
 kvarn_status GraphRun::FinishWrites() {
-  const kvarn_status status = RunRest(handoff_.stream());
+  const kvarn_status status = RunRest(std::exchange(rest_, {}), handoff_.stream());
   handoff_.Join();
+  beside_ = {};
   return status;
+}
+
+// Rows that the rest of a write reads, or will read.
+bool GraphRun::OverwritesRows(const kvarn_attention& call) const {
+  for (const WriteRest* rest : {&rest_, &beside_}) {
+    if (rest->recent == nullptr) continue;
+    if (Overwrites(call, rest->writes[0]) || Overwrites(call, rest->writes[1])) return true;
+  }
+  return false;
 }
 
 // On decoded copies, and waiting for the GPU: context shifts, odd views.
@@ -353,14 +362,13 @@ kvarn_status GraphRun::RunAttention(const AttentionJob& job) {
   const bool copies =
       kvarn_cuda_attention_reads_recent(&job.call) != 0 && recent_.Find(job, &recent);
   // GraphOptimize (backend.cpp) asks the host to leave these rows where they are.
-  const bool overwrites = rest_.recent != nullptr && (Overwrites(job.call, rest_.writes[0]) ||
-                                                      Overwrites(job.call, rest_.writes[1]));
-  if (!copies || overwrites) status = FinishWrites();
+  if (!copies || OverwritesRows(job.call)) status = FinishWrites();
   if (status != KVARN_OK) return status;
   status = plans_.Run(job.call, copies ? &recent : nullptr, Mix(job.keys->history(), first_stream),
                       handoff_.stream());
   if (status != KVARN_OK || rest_.recent == nullptr) return status;
-  return RunRest(handoff_.Fork());
+  beside_ = std::exchange(rest_, {});
+  return RunRest(beside_, handoff_.Fork());
 }
 
 kvarn_status GraphRun::RunStep(const GraphNodes& graph, const Step& step) {
@@ -398,7 +406,6 @@ void GraphRun::NoteWrites() {
 
 // After a graph that broke off: some of its caches have its rows, others do not.
 void GraphRun::MarkAllTouched() {
-  rest_ = {};
   for (const SetRowsJob& job : set_rows_) {
     for (int i = 0; i < job.n_parts; ++i) job.parts[i].kv->SetTouched(true);
   }
@@ -423,7 +430,9 @@ ggml_status GraphRun::TrySteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
     status = RunStep(graph, step);
     next = step.node + 1;
   }
-  if (status == KVARN_OK) status = FinishWrites();
+  // After a failure too: the tables already say what the rest of a write will have done.
+  const kvarn_status finished = FinishWrites();
+  if (status == KVARN_OK) status = finished;
   handoff_.ToInner();
   if (status != KVARN_OK) {
     MarkAllTouched();
@@ -439,6 +448,7 @@ ggml_status GraphRun::RunSteps(ggml_cgraph* cgraph, const GraphNodes& graph) {
   try {
     status = TrySteps(cgraph, graph);
   } catch (...) {
+    FinishWrites();
     handoff_.ToInner();
     MarkAllTouched();
     LogError("out of memory");

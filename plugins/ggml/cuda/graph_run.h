@@ -61,8 +61,9 @@ class GraphRun {
   bool MayTake(const GraphNodes& graph) const;
   kvarn_status TakeRows();
   size_t WritesOf(const SetRowsJob& job, kvarn_cuda_plane_write (&writes)[2]) const;
-  kvarn_status RunRest(cudaStream_t stream);
+  kvarn_status RunRest(const WriteRest& rest, cudaStream_t stream);
   kvarn_status FinishWrites();
+  bool OverwritesRows(const kvarn_attention& call) const;
   kvarn_status RunAttention(const AttentionJob& job);
   kvarn_status RunGeneric(ggml_tensor* node);
 
@@ -87,6 +88,7 @@ class GraphRun {
   uint8_t* taken_at_ = nullptr;  // of the first write, while they are taken
   size_t taken_bytes_ = 0;       // of each write
   WriteRest rest_;
+  WriteRest beside_;  // what goes on beside attention, until FinishWrites
   bool told_generic_ = false;
 };
 

@@ -5,6 +5,7 @@
 // registers itself when the plug-in that it is linked into is loaded, before the plug-in looks.
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <cstring>
 #include <initializer_list>
 
@@ -58,6 +59,11 @@ void Synchronize(ggml_backend_t) {}
 ggml_status Compute(ggml_backend_t backend, ggml_cgraph* graph) {
   return Inner(backend)->iface.graph_compute(Inner(backend), graph);
 }
+void Optimize(ggml_backend_t, ggml_cgraph*, ggml_backend_graph_optimize_params*) {
+  static bool told = false;
+  if (!told) std::fprintf(stderr, "CUDA0 is given graphs to optimize\n");
+  told = true;
+}
 void EventRecord(ggml_backend_t, ggml_backend_event_t) {}
 void EventWait(ggml_backend_t, ggml_backend_event_t) {}
 
@@ -89,6 +95,7 @@ ggml_backend_t InitBackend(ggml_backend_dev_t dev, const char*) {
   interface.graph_compute = Compute;
   interface.event_record = EventRecord;
   interface.event_wait = EventWait;
+  interface.graph_optimize = Optimize;
   ggml_backend_t inner = cpu->iface.init_backend(cpu, nullptr);
   auto set_threads = reinterpret_cast<ggml_backend_set_n_threads_t>(
       cpu->reg->iface.get_proc_address(cpu->reg, "ggml_backend_set_n_threads"));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -19,11 +20,20 @@ namespace {
 // The rows that the rest of the last write reads, until its stream is waited for, or until it runs
 // on the stream of those who may overwrite them.
 struct Rest {
-  const void* stream;  // null: nothing is left to read; of rest itself: it has no stream yet
+  const void* stream;  // null: nothing is left to read; of rest itself: it has not come yet
+  const void* first;   // the stream of the write
   const uint8_t* begin[2];
   const uint8_t* end[2];
 };
 thread_local Rest rest = {};
+
+// Says so, once, if the tables tell of what the rest was to do. It would have come by now.
+bool RestIsMissing() {
+  if (rest.stream != &rest) return false;
+  std::fprintf(stderr, "fake GPU: the rest of a write has not come\n");
+  rest.stream = nullptr;
+  return true;
+}
 
 bool IsReadByRest(const void* begin, const void* end) {
   for (int i = 0; i < 2; ++i) {
@@ -90,6 +100,12 @@ T* At(T* base, size_t a, size_t a_stride, size_t b, size_t b_stride, size_t c, s
                               c * c_stride);
 }
 
+// FAKE_GPU_NO_PLAN: plans for that many tokens fail.
+bool MemoryIsShort(const kvarn_attention& call) {
+  const char* tokens = std::getenv("FAKE_GPU_NO_PLAN");
+  return tokens != nullptr && call.n_tokens == std::atoi(tokens);
+}
+
 struct Head {
   std::vector<float> keys, values;
   int key_dim, value_dim;
@@ -133,6 +149,10 @@ void Attend(const kvarn_attention& c, const Head& rows, size_t stream, size_t to
 
 void fake_gpu::RestIsAwaited(const void* stream) {
   if (rest.stream == stream) rest.stream = nullptr;
+}
+
+void fake_gpu::StreamEnds(const void* stream) {
+  if (rest.first == stream) RestIsMissing();
 }
 
 extern "C" {
@@ -194,6 +214,8 @@ kvarn_status kvarn_cuda_planes_write(const kvarn_cuda_plane_write* calls, int32_
 
 kvarn_status kvarn_cuda_planes_write_first(const kvarn_cuda_plane_write* calls, int32_t n_calls,
                                            const void* recent, void* workspace, void* stream) {
+  if (RestIsMissing()) return KVARN_ERROR_ARGUMENT;
+  rest.first = stream;
   rest.stream = recent != nullptr ? &rest : nullptr;
   for (int i = 0; i < 2 && recent != nullptr; ++i) {
     rest.begin[i] = reinterpret_cast<const uint8_t*>(calls[i].x);
@@ -245,6 +267,7 @@ int32_t kvarn_cuda_attention_reads_recent(const kvarn_attention* call) {
 
 kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, const kvarn_cuda_recent*,
                                        void* workspace, void*) {
+  if (MemoryIsShort(*call)) return KVARN_ERROR_MEMORY;
   for (int stream = 0; stream < call->n_streams; ++stream) {
     if (!LifeOf(*call, stream, static_cast<uint64_t*>(workspace) + stream)) {
       return KVARN_ERROR_ARGUMENT;
@@ -253,12 +276,13 @@ kvarn_status kvarn_cuda_attention_plan(const kvarn_attention* call, const kvarn_
   return KVARN_OK;
 }
 
-kvarn_status kvarn_cuda_attention_run(const kvarn_attention* call, const kvarn_cuda_recent*,
+kvarn_status kvarn_cuda_attention_run(const kvarn_attention* call, const kvarn_cuda_recent* recent,
                                       void* workspace, void* run_stream) {
   const kvarn_attention& c = *call;
   const auto* out = reinterpret_cast<const uint8_t*>(c.out);
   const auto tokens = static_cast<size_t>(c.n_streams) * static_cast<size_t>(c.n_tokens);
   fake_gpu::RestIsAwaited(run_stream);
+  if (recent == nullptr && RestIsMissing()) return KVARN_ERROR_ARGUMENT;  // it reads the planes
   if (IsReadByRest(out, out + tokens * c.out_token_stride)) {
     std::fprintf(stderr, "fake GPU: attention overwrites rows that are still read\n");
     return KVARN_ERROR_ARGUMENT;

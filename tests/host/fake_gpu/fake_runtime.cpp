@@ -79,6 +79,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  fake_gpu::StreamEnds(stream);
   delete reinterpret_cast<char*>(stream);
   return cudaSuccess;
 }
