@@ -27,8 +27,11 @@ const int8_t* SmallMatrix(const Rotation& rotation, bool* ok) {
   if (matrix != nullptr) return matrix;
   const auto bytes = static_cast<size_t>(rotation.small_dim * rotation.small_dim);
   void* memory = nullptr;
+  // A copy from pageable memory may return before it has ended, and kernels on streams that do not
+  // wait for the default one come next.
   *ok = cudaMalloc(&memory, bytes) == cudaSuccess &&
-        cudaMemcpy(memory, rotation.small, bytes, cudaMemcpyHostToDevice) == cudaSuccess;
+        cudaMemcpy(memory, rotation.small, bytes, cudaMemcpyHostToDevice) == cudaSuccess &&
+        cudaStreamSynchronize(cudaStreamLegacy) == cudaSuccess;
   if (!*ok) {
     cudaFree(memory);
     cudaGetLastError();  // not to be taken for the error of a later call
