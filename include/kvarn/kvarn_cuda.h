@@ -155,8 +155,8 @@ KVARN_API size_t kvarn_cuda_decode_workspace_bytes(const kvarn_cuda_decode* call
 KVARN_API kvarn_status kvarn_cuda_decode_check(const kvarn_cuda_decode* call);
 
 // Cuts the work by the lengths found on the device. Once for all calls of one step that share
-// shapes, lengths, block_table and sealed_rows, sink_rows and ring_base, or tile_table and mask_map
-// (all layers of a model).
+// shapes, options, lengths, block_table and sealed_rows, sink_rows and ring_base, or tile_table and
+// mask_map (all layers of a model).
 KVARN_API kvarn_status kvarn_cuda_decode_plan(const kvarn_cuda_decode* call, void* workspace,
                                               void* stream);
 

@@ -21,7 +21,8 @@ class PlaneRows {
 
   // stream * n_rows + row of each row of the next call.
   std::vector<int64_t> Next() {
-    kind_ = static_cast<int>(std::max<int64_t>(Draw(-kKinds, kKinds - 1), 0));  // often a step
+    kind_ = static_cast<int>(Draw(-kKinds, kKinds - 1));
+    if (kind_ < 0) kind_ = kind_ % 3 == 0 ? kKinds - 1 : 0;  // often a step, or ready for one
     std::vector<std::vector<int64_t>> streams;
     for (size_t stream = 0; stream < at_.size(); ++stream) {
       streams.push_back(RowsOfStream(&at_[stream]));
@@ -48,9 +49,9 @@ class PlaneRows {
   }
   // What the last call was.
   const char* Kind() const {
-    constexpr const char* kNames[kKinds] = {"a step",      "a prompt",    "a prompt anywhere",
-                                            "rolled back", "begun again", "overlapping",
-                                            "scattered",   "a tile again"};
+    constexpr const char* kNames[kKinds] = {"a step",      "a prompt",     "a prompt anywhere",
+                                            "rolled back", "begun again",  "overlapping",
+                                            "scattered",   "a tile again", "to a border"};
     return kNames[kind_];
   }
 
@@ -71,7 +72,7 @@ class PlaneRows {
   }
 
  private:
-  static constexpr int kKinds = 8;
+  static constexpr int kKinds = 9;
   static constexpr size_t kChannels = 64;
   static constexpr int64_t kMostRows = 1100;
 
@@ -82,7 +83,11 @@ class PlaneRows {
     };
     const int64_t sizes[] = {kMostRows / 2, 8, 4 * group_, 4 * group_, 4 * group_};
     const int64_t most = sizes[Draw(0, 4)];
-    if (kind_ == 0) write(Draw(1, 6));
+    const int64_t left = group_ - *at % group_;  // rows of the tile
+    // A row alone opens a tile or, with the next tile full, seals one.
+    const bool at_border = left == 1 || left == group_;
+    if (kind_ == 0) write(at_border && Draw(0, 3) > 0 ? 1 : Draw(1, 6));
+    if (kind_ == 8) write(std::max<int64_t>(left - 1, 1));
     if (kind_ == 1) write(Draw(1, most));
     if (kind_ == 2) {
       *at = Draw(0, n_rows_ - 1);

@@ -72,6 +72,7 @@ int ClusterCtas(const DecodeInstance& instance, const DecodeParams& p) {
   const int clusters = p.call.n_sequences * p.call.n_kv_heads;
   const int most_tiles =
       HasTileTable(p.call) ? p.call.tile_table_stride : p.call.block_table_stride;
+  if (most_tiles == 0) return 0;  // a table without entries is not to be read
   for (int ctas = kMaxClusterCtas; ctas > 1; ctas /= 2) {
     if (clusters * ctas > p.n_ctas) continue;
     if (most_tiles > ctas * p.n_warps / kClusterSpare) return 0;

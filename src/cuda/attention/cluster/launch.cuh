@@ -58,11 +58,10 @@ int MaxClusters(int cluster_ctas) {
   constexpr int kDevices = 64;
   static std::atomic<int> known[kDevices][kMaxClusterCtas + 1];  // answer + 1
   int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  std::atomic<int>& answer = known[device % kDevices][cluster_ctas];
-  if (device < kDevices && answer.load(std::memory_order_relaxed) > 0) {
-    return answer.load(std::memory_order_relaxed) - 1;
-  }
+  if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return 0;
+  std::atomic<int>& answer = known[device][cluster_ctas];
+  const int before = answer.load(std::memory_order_relaxed);
+  if (before > 0) return before - 1;
   int clusters = 0;
   ClusterLaunch launch(cluster_ctas, cluster_ctas, Shape::kThreads, Shape::kSharedBytes);
   launch.config.numAttrs = 1;
