@@ -101,6 +101,25 @@ struct DecodeParams {
   int32_t cluster_shift;  // log2 of them
 };
 
+KVARN_HOST_DEVICE int FirstPositionOf(const DecodeSequence& s, int kind, int group) {
+  return (kind == kRecordUnits ? s.first_tile : s.first_tile + s.n_records) * group;
+}
+
+// A piece, still without units, of a kind of a sequence.
+KVARN_HOST_DEVICE DecodePiece PieceOf(const DecodeSequence& s, int sequence, int kind,
+                                      int first_position) {
+  DecodePiece piece = {};
+  piece.sequence = sequence;
+  piece.kind = kind;
+  piece.first_position = first_position;
+  piece.length = s.length;
+  piece.sink_units = s.sink_units;
+  piece.sink_row = s.sink_row;
+  piece.ring_row = s.ring_row;
+  piece.next_ring_row = s.next_ring_row;
+  return piece;
+}
+
 // Exact row where the chunk of a tile begins in the ring.
 KVARN_HOST_DEVICE int RingRowOfTile(const kvarn_cuda_decode& call, int sequence, int tile) {
   const int chunks = call.ring_rows / call.key_format.group;

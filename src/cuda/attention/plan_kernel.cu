@@ -168,19 +168,11 @@ __device__ Place BeginOfShare(const DecodeParams& p, int cta) {
 __device__ DecodePiece MakePiece(const DecodeParams& p, const Place& from, int to) {
   const SegmentIndex at = SegmentAt(p, from.segment);
   const DecodeSequence& s = p.sequences[at.sequence];
-  DecodePiece piece = {};
-  piece.sequence = at.sequence;
+  DecodePiece piece =
+      PieceOf(s, at.sequence, at.kind, FirstPositionOf(s, at.kind, p.call.key_format.group));
   piece.first_head = at.group << p.head_shift;
-  piece.kind = at.kind;
   piece.first_unit = from.unit;
   piece.n_units = to - from.unit;
-  const int first_tile = at.kind == kRecordUnits ? s.first_tile : s.first_tile + s.n_records;
-  piece.first_position = first_tile * p.call.key_format.group;
-  piece.length = s.length;
-  piece.sink_units = s.sink_units;
-  piece.sink_row = s.sink_row;
-  piece.ring_row = s.ring_row;
-  piece.next_ring_row = s.next_ring_row;
   return piece;
 }
 

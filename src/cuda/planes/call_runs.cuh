@@ -32,8 +32,7 @@ __device__ inline void LoadWindow(const DevicePlane& plane, int begin, RunWindow
   const PlaneWriteParams& p = plane.p;
   const auto thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < RunWindow::kRows; i += kEncodeThreads) {
-    const int64_t row = begin + i < p.n_writes ? p.rows[begin + i] - plane.stream * p.n_rows : -1;
-    window->row[i] = row < p.n_rows ? max(row, int64_t{-1}) : -1;
+    window->row[i] = plane.PlaceOfCallRow(begin + i);
   }
   __syncthreads();
   for (int i = thread; i < RunWindow::kRows; i += kEncodeThreads) {

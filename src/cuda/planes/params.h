@@ -3,6 +3,7 @@
 // Arguments of the kernels that write rows into planes. Pointers are device memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cache/plane.h"
@@ -79,6 +80,16 @@ struct PlaneTakeCalls {
   PlaneWriteParams call[kMaxTakenCalls];
 };
 static_assert(sizeof(PlaneTakeCalls) <= 32764);
+
+// Planes of the call that has the most.
+template <typename Calls>
+unsigned MostPlanes(const Calls& calls, int n_calls) {
+  int most = 0;
+  for (int i = 0; i < n_calls; ++i) {
+    most = std::max(most, calls.call[i].n_streams * calls.call[i].n_kv_heads);
+  }
+  return static_cast<unsigned>(most);
+}
 
 // Fills `taken` of calls.
 void LaunchTake(const PlaneTakeCalls& calls, int n_calls, void* stream);

@@ -34,6 +34,11 @@ struct DevicePlane {
   }
   __device__ uint8_t* Balance(int64_t tile) const { return Record(tile) + p.encode.layout.balance; }
 
+  // Where row `index` of the call belongs in this stream; -1: behind the last, or not of it.
+  __device__ int64_t PlaceOfCallRow(int index) const {
+    const int64_t row = index < p.n_writes ? p.rows[index] - stream * p.n_rows : int64_t{-1};
+    return row < p.n_rows ? max(row, int64_t{-1}) : -1;
+  }
   __device__ const float* CallRow(int index) const {
     return reinterpret_cast<const float*>(p.x + index * p.x_row_stride + head * p.x_head_stride);
   }

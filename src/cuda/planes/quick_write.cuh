@@ -119,9 +119,7 @@ class QuickWriter {
   __device__ void Load() {
     const int lane = Lane();
     if (threadIdx.x == 0) s_.known = 0;
-    const int64_t row =
-        lane < p_.n_writes ? p_.rows[lane] - plane_.stream * p_.n_rows : int64_t{-1};
-    row_ = row < p_.n_rows ? max(row, int64_t{-1}) : -1;
+    row_ = plane_.PlaceOfCallRow(lane);
     if (lane < p_.n_slots) slot_ = plane_.Slots()[lane];
     const PlaneHeader& header = plane_.Header();
     stamp_ = header.stamp;

@@ -4,8 +4,6 @@
 // neither the rows nor the encoder: once a step, so that each layer has only to store them.
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "cuda/common/launch_kernel.h"
 #include "cuda/planes/quick_write.cuh"
 
@@ -32,11 +30,7 @@ __global__ void __launch_bounds__(kTakeThreads)
 }  // namespace
 
 void LaunchTake(const PlaneTakeCalls& calls, int n_calls, void* stream) {
-  int planes = 0;
-  for (int i = 0; i < n_calls; ++i) {
-    planes = std::max(planes, calls.call[i].n_streams * calls.call[i].n_kv_heads);
-  }
-  const dim3 grid(static_cast<unsigned>(planes), static_cast<unsigned>(n_calls));
+  const dim3 grid(MostPlanes(calls, n_calls), static_cast<unsigned>(n_calls));
   LaunchKernel(PlaneTakeKernel, grid, kTakeThreads, calls, stream);
 }
 

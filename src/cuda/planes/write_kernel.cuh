@@ -64,9 +64,7 @@ __global__ void __launch_bounds__(kEncodeThreads, 1)
   if (index >= p.n_streams * p.n_kv_heads) return;
   const DevicePlane plane(p, index);
   if (plane.Taken().took != 0) return;
-  int64_t row = -1;
-  if (Lane() < p.n_writes) row = p.rows[Lane()] - plane.stream * p.n_rows;
-  if (CountBits(__ballot_sync(0xFFFFFFFFU, row >= 0 && row < p.n_rows)) != 1) return;
+  if (CountBits(__ballot_sync(0xFFFFFFFFU, plane.PlaceOfCallRow(Lane()) >= 0)) != 1) return;
   if (p.key) {
     TakeAnyRow<true, kColumns>(plane, &state);
   } else {
@@ -107,15 +105,6 @@ __global__ void __launch_bounds__(kEncodeThreads, kColumns <= 4 ? 2 : 1)
     }
   }
   if (item < p.n_slots) StoreRows<kColumns>(plane, plane.SlotRows()[item], item);
-}
-
-template <typename Calls>
-unsigned MostPlanes(const Calls& calls, int n_calls) {
-  int most = 0;
-  for (int i = 0; i < n_calls; ++i) {
-    most = std::max(most, calls.call[i].n_streams * calls.call[i].n_kv_heads);
-  }
-  return static_cast<unsigned>(most);
 }
 
 template <int kColumns, typename Calls>

@@ -84,8 +84,7 @@ class ClusterCursor {
   __device__ __forceinline__ ClusterCursor(const DecodeParams& p, const ClusterShare& share)
       : sequence_(share.sequence), kv_head_(share.kv_head), stride_(share.n_workers[kKind]) {
     const DecodeSequence& s = p.sequences[share.sequence];
-    const int tile = kKind == kRecordUnits ? s.first_tile : s.first_tile + s.n_records;
-    first_position_ = tile * Shape::kGroup;
+    first_position_ = FirstPositionOf(s, kKind, Shape::kGroup);
     first_block_ = s.first_tile == 0 ? share.blocks[0] : share.blocks[1];
     const int worker = WorkerOfCluster(p, kKind);
     last_ = share.n_units[kKind];
@@ -104,18 +103,9 @@ class ClusterCursor {
   __device__ __forceinline__ void Next(const DecodeParams&) { unit_ += stride_; }
 
   __device__ __forceinline__ DecodePiece Piece(const DecodeParams& p) const {
-    const DecodeSequence& s = p.sequences[sequence_];
-    DecodePiece piece = {};
-    piece.sequence = sequence_;
+    DecodePiece piece = PieceOf(p.sequences[sequence_], sequence_, kKind, first_position_);
     piece.first_head = kv_head_;
-    piece.kind = kKind;
     piece.n_units = last_;
-    piece.first_position = first_position_;
-    piece.length = s.length;
-    piece.sink_units = s.sink_units;
-    piece.sink_row = s.sink_row;
-    piece.ring_row = s.ring_row;
-    piece.next_ring_row = s.next_ring_row;
     return piece;
   }
   __device__ __forceinline__ static int LengthOf(const DecodeParams& p, int piece) {
